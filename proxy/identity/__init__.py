@@ -1,0 +1,25 @@
+"""Who is calling: a credential from the request becomes an `Identity`, or a refusal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A verified caller: the person or service finally acted for.
+
+    Only `proxy.identity` makes one, and only after every rule held. `groups_complete` is False where the issuer said
+    that there are more groups than it could name (Entra's overage): then the groups are unknown, not absent.
+    `expires_at` is Unix seconds: the end of what the credential proves. `client` is the OAuth client that the token
+    was issued to, where the issuer says so.
+    """
+
+    issuer: str
+    subject: str
+    groups: frozenset[str]
+    groups_complete: bool
+    expires_at: float
+    client: str | None = None
+    method: str = "jwt"
+    claims: dict[str, object] = field(default_factory=dict, repr=False, compare=False, hash=False)

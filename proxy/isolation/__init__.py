@@ -1,0 +1,4 @@
+"""Where the border runs: a scope has a unit, a unit has a salt. Pure: no room here does I/O.
+
+Start at `unit.py` (the six kinds of border), then `ring.py` (epochs and keys), `salt.py` (the value that is stamped).
+"""

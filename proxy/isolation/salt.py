@@ -1,0 +1,62 @@
+"""The salt of a unit: what the engine mixes into the first block's hash (contract section 7).
+
+The message is length-prefixed field by field, so no two (unit, epoch) pairs give the same bytes; the HMAC makes the
+salt useless to who knows the unit but not the key. Unpadded base64url, because vLLM refuses `/` in a salt and more than
+128 characters (vllm/entrypoints/generate/base/protocol.py).
+"""
+
+from __future__ import annotations
+
+import hmac
+from base64 import urlsafe_b64encode
+from dataclasses import dataclass, field
+from typing import Final
+
+from proxy.isolation.unit import ProbeUnit, Unit, fields
+
+SALT_PREFIX: Final = "sg1-"
+MINIMUM_SECRET_BYTES: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class SaltKey:
+    """One key of the ring: its id is public, its secret never shows."""
+
+    id: str
+    secret: bytes = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if len(self.secret) < MINIMUM_SECRET_BYTES:
+            raise ValueError(f"salt key {self.id!r} has {len(self.secret)} bytes; it needs {MINIMUM_SECRET_BYTES} or more")
+
+
+@dataclass(frozen=True, slots=True)
+class Salt:
+    """The one value that may be stamped as `cache_salt`, and what may be told about it.
+
+    `value` is a secret of the unit: whoever holds it can probe the unit's cache. Logs, spans and audit name the
+    fingerprint only.
+    """
+
+    value: str = field(repr=False)
+    unit: Unit | ProbeUnit
+    epoch: int
+    key_id: str
+    fingerprint: str
+
+
+def salt_for(unit: Unit | ProbeUnit, *, epoch: int, key: SaltKey) -> Salt:
+    """The unit's salt. The same unit, epoch and key give the same salt on every machine; others never do."""
+    tag = hmac.digest(key.secret, _message(unit, epoch), "sha256")
+    value = f"{SALT_PREFIX}{key.id}-{urlsafe_b64encode(tag).rstrip(b'=').decode('ascii')}"
+    return Salt(value=value, unit=unit, epoch=epoch, key_id=key.id, fingerprint=_fingerprint(value, key))
+
+
+def _message(unit: Unit | ProbeUnit, epoch: int) -> bytes:
+    parts = [part.encode("utf-8") for part in ("sg1", *fields(unit), str(epoch))]
+    return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+
+
+def _fingerprint(value: str, key: SaltKey) -> str:
+    fingerprint_key = hmac.digest(key.secret, b"saltgate fingerprint", "sha256")
+    return hmac.digest(fingerprint_key, value.encode("ascii"), "sha256").hex()[:12]
