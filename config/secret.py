@@ -1,18 +1,16 @@
-"""A secret by its place: a file or an environment variable, never the configuration file itself."""
+"""A secret that was read from its place: a file or an environment variable, never the configuration file itself."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SecretSource:
-    """Where a secret's bytes are. Exactly one of `file` and `env`. Its repr names the place, never the content."""
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """A secret's bytes, undecoded and less one trailing newline, and the place they came from.
 
-    file: Path | None = None
-    env: str | None = None
+    Its repr tells the place and never the bytes. `source` is for messages, for example `file /run/secrets/salt`.
+    """
 
-    def read(self) -> bytes:
-        """The bytes less one trailing newline, undecoded. Raises OSError or KeyError naming the place."""
-        raise NotImplementedError
+    value: bytes = field(repr=False)
+    source: str

@@ -55,7 +55,9 @@ class ScopeRequired(Refusal):
 
 
 class Unauthenticated(Refusal):
-    """The parent of every 401. `challenge_error` is RFC 6750's `error`, absent where no credential was shown (section 3)."""
+    """The parent of every 401. `challenge_error` is RFC 6750's `error`, absent where no credential was shown
+    (section 3).
+    """
 
     status = 401
     openai_type = anthropic_type = "authentication_error"

@@ -1,1 +1,68 @@
-"""TODO"""
+"""The command line: one file per command, each with `add_arguments` and `run`.
+
+Exit status: 0 done, 1 the answer is no, 2 wrong usage or configuration. Errors go to stderr, one line each, with the
+remedy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol, cast
+
+# The command's module is imported when the command is used: `saltgate --help` need not wait for a server's imports.
+COMMANDS: Final = {
+    "demo": "everything embedded: engine, identity provider, directory, gate",
+    "serve": "run the gate",
+    "check": "is the configuration right, are issuer, Redis and engine reachable and safe?",
+    "directory": "who is a member of what: import, export, show, grant, revoke, block, unblock",
+    "keys": "the salt keys: new",
+}
+
+
+class Command(Protocol):
+    """What a command's module has."""
+
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The console script. Ends the process with the command's exit status."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    name = next((word for word in given if word in COMMANDS), None)
+    parser, command = _parser(name)
+    parsed = parser.parse_args(given)
+    if command is None:
+        parser.print_help(sys.stderr)
+        sys.exit(2)
+    try:
+        sys.exit(command.run(parsed))
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our output has left; there is nobody to tell
+        sys.exit(1)
+
+
+def _parser(name: str | None) -> tuple[argparse.ArgumentParser, Command | None]:
+    parser = argparse.ArgumentParser(
+        prog="saltgate", description="The gate in front of self-hosted LLM engines: who must be apart is apart."
+    )
+    parser.add_argument("--version", action="version", version=_version())
+    subparsers = parser.add_subparsers(metavar="COMMAND", dest="command")
+    command: Command | None = None
+    for known, summary in COMMANDS.items():
+        subparser = subparsers.add_parser(known, help=summary, description=summary[0].upper() + summary[1:])
+        if known == name:
+            command = cast("Command", importlib.import_module(f"proxy.cli.{known}"))
+            command.add_arguments(subparser)
+    return parser, command
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return version("saltgate")

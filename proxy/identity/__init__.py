@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,4 +22,3 @@ class Identity:
     expires_at: float
     client: str | None = None
     method: str = "jwt"
-    claims: dict[str, object] = field(default_factory=dict, repr=False, compare=False, hash=False)

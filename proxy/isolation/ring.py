@@ -1,8 +1,8 @@
 """Epochs and keys: which salt a unit has now (contract section 7).
 
-The ring is a record of its own beside the directory. It knows when it was made (the base epoch), how often each unit was
-raised, and which units use another key than the ring's first. It never goes back, also not when everything was lost and
-imported anew: the new ring's base epoch is later than any epoch of the old one.
+The ring is a record of its own beside the directory. It knows when it was made (the base epoch), how often each unit
+was raised, and which units use another key than the ring's first. It never goes back, also not when everything was
+lost and imported anew: the new ring's base epoch is later than any epoch of the old one.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class KeyRing:
         """The unit's salt under the ring's records. Raises SaltUnavailable rather than guess."""
         if ring is None:
             raise SaltUnavailable(
-                "saltgate has no salt ring yet. The operator makes it with `saltgate keys new` or `saltgate directory import`.",
+                "saltgate has no salt ring. `saltgate keys new` or `saltgate directory import` makes it.",
                 reason="ring_missing",
             )
         key = self.keys.get(ring.key_id(unit))

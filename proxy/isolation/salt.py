@@ -27,7 +27,9 @@ class SaltKey:
 
     def __post_init__(self) -> None:
         if len(self.secret) < MINIMUM_SECRET_BYTES:
-            raise ValueError(f"salt key {self.id!r} has {len(self.secret)} bytes; it needs {MINIMUM_SECRET_BYTES} or more")
+            raise ValueError(
+                f"salt key {self.id!r} has {len(self.secret)} bytes; it needs {MINIMUM_SECRET_BYTES} or more"
+            )
 
 
 @dataclass(frozen=True, slots=True)

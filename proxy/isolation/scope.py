@@ -56,7 +56,10 @@ class Scope:
 
     def _collection_unit(self, policy: Level, collection: str) -> Unit:
         if policy is Level.USER:
-            raise UnitTooWide("Your administrator keeps each person apart here, so no collection can be shared. Leave out X-Saltgate-Collection.")
+            raise UnitTooWide(
+                "Your administrator keeps each person apart here, so no collection is shared. Leave out "
+                "X-Saltgate-Collection."
+            )
         return CollectionUnit(self.workspace, collection)
 
     def _unit_at(self, policy: Level) -> Unit:

@@ -84,7 +84,7 @@ class UserUnit:
 
 @dataclass(frozen=True, slots=True)
 class ProbeUnit:
-    """A unit that no caller can have: the engine proof's own, so that a probe never touches a cache that somebody uses."""
+    """A unit that no caller can have: the engine proof's own. A probe never touches a cache that somebody uses."""
 
     nonce: str
 
@@ -170,7 +170,10 @@ _PARTS: Final = {"deployment": 0, "workspace": 1, "team": 2, "project": 2, "coll
 def _split(text: str, rest: str, count: int) -> list[str]:
     parts = rest.split("/", max(count - 1, 0)) if rest else []
     if len(parts) != count or not all(parts):
-        raise ValueError(f"{text!r} is no unit; write deployment, workspace:W, team:W/T, project:W/P, collection:W/C or user:W/P/SUBJECT")
+        raise ValueError(
+            f"{text!r} is no unit; write deployment, workspace:W, team:W/T, project:W/P, collection:W/C or "
+            "user:W/P/SUBJECT"
+        )
     return parts
 
 

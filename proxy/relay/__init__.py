@@ -1,1 +1,7 @@
-"""TODO"""
+"""The way of the bytes: a `StampedRequest` goes up, the answer comes down as it comes.
+
+`leg.py` is one connection to an engine, `pool.py` keeps legs between requests, `exchange.py` is one request on its leg,
+`downstream.py` is one client's connection and `answer.py` what is written to it. `sse.py` watches a stream without
+touching it, `endings.py` ends one honestly. Bytes are pushed from the engine's read straight into the client's write:
+one task waits per request, for its end only.
+"""

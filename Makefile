@@ -1,0 +1,48 @@
+# Everything runs in .venv, which `make setup` makes from requirements-dev.lock. ARGS goes to pytest: make test ARGS=tests/config
+VENV := .venv
+BIN := $(VENV)/bin
+# The virtual environment first: setup may have put a redis-server there.
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+.PHONY: help setup test lint engine demo lock reference
+
+help:
+	@echo "make setup      the virtual environment, from the lock"
+	@echo "make test       the quick tests"
+	@echo "make lint       ruff, mypy, import contracts"
+	@echo "make engine     the tests against a real vLLM on the CPU (downloads about 1 GB once)"
+	@echo "make demo       the whole product on this machine: saltgate demo"
+	@echo "make reference  config/reference.md, from the settings"
+	@echo "make lock       the locks, from pyproject.toml, with the newest versions that it allows"
+
+setup: $(VENV)/.ready
+
+$(VENV)/.ready: requirements-dev.lock pyproject.toml .ci/setup
+	sh .ci/setup $(VENV)
+	touch $@
+
+test: setup
+	$(BIN)/python -m pytest -n auto -m "not engine and not soak" $(ARGS)
+
+engine: setup
+	$(BIN)/python -m pytest -m engine $(ARGS)
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+demo: setup
+	$(BIN)/saltgate demo
+
+reference: setup
+	$(BIN)/python -m config.generate_reference
+
+# No header and no addresses of indexes: the same locks come out on every machine.
+LOCK := $(BIN)/uv pip compile --quiet --no-config --universal --python-version 3.11 --generate-hashes \
+	--no-header --no-annotate --no-emit-index-url --no-emit-find-links --upgrade pyproject.toml
+
+lock: setup
+	$(LOCK) --output-file requirements.lock
+	$(LOCK) --extra demo --group dev --constraint requirements.lock --output-file requirements-dev.lock

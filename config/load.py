@@ -1,0 +1,209 @@
+"""From a file and the environment to `Settings`, or every fault of them at once.
+
+The way: read the TOML, lay the environment's overrides over it, fill in the issuers' presets, let pydantic check types
+and unknown keys, then the rules between values. Types and rules are both asked in one run, so that an operator mends a
+file once.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Generic, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
+
+from config.faults import ConfigurationFaults, Fault
+from config.overrides import overlaid, unknown_key
+from config.presets import with_presets
+from config.rules import Parts, broken_rules
+from config.schema import member
+from config.settings import Admin, Directory, Engine, IsolationKey, Issuer, Public, Settings, Telemetry
+from config.values import Surroundings
+
+T = TypeVar("T")
+
+_SETTINGS: Final = TypeAdapter(Settings)
+_PUBLIC: Final = TypeAdapter(Public)
+_ADMIN: Final = TypeAdapter(Admin)
+_ENGINE: Final = TypeAdapter(Engine)
+_ISSUER: Final = TypeAdapter(Issuer)
+_DIRECTORY: Final = TypeAdapter(Directory)
+_ISOLATION_KEY: Final = TypeAdapter(IsolationKey)
+_TELEMETRY: Final = TypeAdapter(Telemetry)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A configuration without faults, and what an operator should be told about it once."""
+
+    settings: Settings
+    warnings: tuple[str, ...]
+
+
+def load(path: Path, environment: Mapping[str, str] | None = None) -> Loaded:
+    """The configuration in `path` with the overrides of `environment`, by default the environment of this process.
+
+    Secrets are read and paths resolved against the file's folder. Raises ConfigurationFaults with every fault that one
+    run can find; nothing else is raised for what an operator wrote.
+    """
+    variables = dict(os.environ) if environment is None else environment
+    laid = overlaid(_toml(path), variables)
+    table = with_presets(laid.table)
+    surroundings = Surroundings(folder=path.absolute().parent, environment=variables)
+    read = _validated(_SETTINGS, table, surroundings)
+    faults = (*laid.faults, *map(_fault, read.errors), *broken_rules(_parts(table, read.errors, surroundings)))
+    if faults or read.value is None:
+        raise ConfigurationFaults(faults)
+    return Loaded(read.value, tuple(_warnings(laid.others, table)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Read(Generic[T]):
+    """A section that could be read, or why not."""
+
+    value: T | None
+    errors: tuple[ErrorDetails, ...]
+
+
+def _toml(path: Path) -> dict[str, object]:
+    try:
+        return tomllib.loads(path.read_bytes().decode("utf-8"))
+    except OSError as error:
+        message = f"cannot read it ({error.strerror}); name the configuration with -c"
+    except UnicodeDecodeError as error:
+        message = f"byte {error.start} is not UTF-8; save the file as UTF-8"
+    except tomllib.TOMLDecodeError as error:
+        message = f"is not TOML: {error}"
+    raise ConfigurationFaults([Fault(str(path), message)])
+
+
+def _validated(adapter: TypeAdapter[T], table: object, surroundings: Surroundings) -> _Read[T]:
+    try:
+        return _Read(adapter.validate_python(table, extra="forbid", context=surroundings), ())
+    except ValidationError as error:
+        return _Read(None, tuple(error.errors(include_url=False, include_input=False)))
+
+
+def _parts(table: Mapping[str, object], errors: Sequence[ErrorDetails], surroundings: Surroundings) -> Parts:
+    """The sections as far as they can be read once the keys with errors are taken out."""
+    rest = copy.deepcopy(dict(table))
+    for error in errors:
+        # What is missing cannot be taken out, and a whole item of a list fails alone.
+        if error["type"] != "missing" and not (error["type"] == "dataclass_type" and isinstance(error["loc"][-1], int)):
+            _take_out(rest, error["loc"])
+
+    def one(adapter: TypeAdapter[T], part: object) -> T | None:
+        return _validated(adapter, part, surroundings).value
+
+    def several(adapter: TypeAdapter[T], part: object) -> dict[int, T]:
+        read = {number: one(adapter, item) for number, item in enumerate(part if isinstance(part, list) else ())}
+        return {number: item for number, item in read.items() if item is not None}
+
+    isolation = rest.get("isolation")
+    return Parts(
+        public=one(_PUBLIC, rest.get("public", {})),
+        admin=one(_ADMIN, rest.get("admin", {})),
+        engines=several(_ENGINE, rest.get("engines")),
+        issuers=several(_ISSUER, rest.get("issuers")),
+        directory=one(_DIRECTORY, rest.get("directory")),
+        keys=several(_ISOLATION_KEY, isolation.get("keys") if isinstance(isolation, dict) else None),
+        telemetry=one(_TELEMETRY, rest.get("telemetry", {})),
+    )
+
+
+def _take_out(table: dict[str, object], location: Sequence[str | int]) -> None:
+    """Remove the innermost key that leads to an error. Items of a list keep their places."""
+    place: object = table
+    holder, key = table, str(location[0])
+    for part in location:
+        if isinstance(place, dict) and part in place:
+            holder, key = place, str(part)
+            place = place[part]
+        elif isinstance(place, list) and isinstance(part, int) and part < len(place):
+            place = place[part]
+        else:
+            break
+    holder.pop(key, None)
+
+
+_NEEDED: Final = {
+    "engines": "add an [[engines]] table with `name` and `urls`",
+    "issuers": "add an [[issuers]] table with `issuer` and `audiences`; there is no mode without sign-in",
+    "directory": 'add [directory] with `redis = "redis://127.0.0.1:6379/0"`, or with `file` and `state`',
+    "isolation": "add [[isolation.keys]] with `id` and `secret`",
+    "keys": "add an [[isolation.keys]] table with `id` and `secret`; `saltgate keys new` makes a secret",
+    "audiences": "list what the issuer puts into `aud` for saltgate",
+    "algorithms": 'list some, for example ["RS256", "ES256"], or leave the key out',
+    "clients": "list the accepted clients, or leave the key out where any may come",
+    "secret": 'write { file = "…" } or { env = "…" }',
+}
+_EXPECTED: Final = {
+    "string_type": "write a string",
+    "string_too_short": "write a string that is not empty",
+    "tuple_type": "write a list",
+    "int_type": "write a whole number",
+    "greater_than_equal": "write a whole number that is not negative",
+    "bool_type": "write true or false",
+    "dataclass_type": "write a table",
+}
+
+
+def _fault(error: ErrorDetails) -> Fault:
+    """One of pydantic's errors in our words."""
+    location = tuple(map(str, error["loc"]))
+    return Fault(".".join(location), _message(error, location))
+
+
+def _message(error: ErrorDetails, location: Sequence[str]) -> str:
+    key = location[-1]
+    match error["type"]:
+        case "unexpected_keyword_argument":
+            return unknown_key(key, _section(location[:-1]))
+        case "missing":
+            return f"is required; {_NEEDED.get(key, 'write it')}"
+        case "empty":
+            return f"is empty; {_NEEDED.get(key, 'write at least one item, or leave the key out')}"
+        case "value_error":
+            return str(error["ctx"]["error"])
+        case "literal_error":
+            return f"write {error['ctx']['expected']}"
+        case kind:
+            return _EXPECTED.get(kind, error["msg"])
+
+
+def _section(location: Sequence[str]) -> object:
+    kind: object = Settings
+    for part in location:
+        kind = member(kind, part)
+    return kind
+
+
+def _warnings(others: Sequence[str], table: object) -> Iterator[str]:
+    """One line about variables that look like overrides and are none; those that a secret names are in use."""
+    ignored = sorted(set(others) - set(_variables(table)))
+    if ignored:
+        yield (
+            f"ignored, for they override no key: {', '.join(ignored)} "
+            "(an override is named SALTGATE_<SECTION>__<KEY>, for example SALTGATE_PUBLIC__LISTEN)"
+        )
+
+
+def _variables(part: object) -> Iterator[str]:
+    """The environment variables that a table's secrets name."""
+    match part:
+        case {"env": str(name), **others} if not others:
+            yield name
+        case dict():
+            for inner in part.values():
+                yield from _variables(inner)
+        case list():
+            for inner in part:
+                yield from _variables(inner)
+        case _:
+            pass

@@ -1,0 +1,158 @@
+"""Every name that leaves the process: span attributes, metrics, outcomes, stages, log fields.
+
+`saltgate.*` and `saltgate_*` are ours and stable. The HTTP names are OpenTelemetry semantic conventions 1.44, stable.
+The GenAI names are those of 1.41, all of status Development and since moved to a repository of their own, hence spelled
+here instead of imported: a rename upstream is then a decision of ours, in one place.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+# How a request can end (contract section 8).
+Outcome = Literal[
+    "ok", "refused", "client_gone", "engine_failed", "truncated", "engine_timeout", "drained", "gate_error"
+]
+OUTCOMES: Final[tuple[Outcome, ...]] = (
+    "ok",
+    "refused",
+    "client_gone",
+    "engine_failed",
+    "truncated",
+    "engine_timeout",
+    "drained",
+    "gate_error",
+)
+
+# The gate's own stages. `body` is the wait for the client's upload, so it is no part of Server-Timing or of TTFT;
+# `relay` is from the first token read to the first token written, and the record measures it by itself.
+Stage = Literal["auth", "directory", "body", "stamp"]
+STAGES: Final = ("auth", "directory", "body", "stamp", "relay")
+SERVER_TIMING_STAGES: Final = ("auth", "directory", "stamp")
+
+# What made up the first token. A chunk that holds none of these (a role, a keep-alive, usage) is not a first token.
+TokenKind = Literal["content", "reasoning", "tool_call", "refusal"]
+TOKEN_KINDS: Final[tuple[TokenKind, ...]] = ("content", "reasoning", "tool_call", "refusal")
+
+# Contract section 6. Each is exported as 0 from the start, so that the first refusal is already an increase.
+REFUSAL_CODES: Final = frozenset(
+    {
+        "invalid_request",
+        "scope_required",
+        "credential_required",
+        "invalid_token",
+        "token_expired",
+        "not_a_member",
+        "unit_too_wide",
+        "model_not_allowed",
+        "blocked",
+        "endpoint_not_allowed",
+        "model_not_found",
+        "body_too_large",
+        "unsupported_media_type",
+        "engine_failed",
+        "engine_timeout",
+        "directory_unavailable",
+        "salt_unavailable",
+        "issuer_unavailable",
+        "engine_unavailable",
+        "engine_busy",
+        "draining",
+        "gate_error",
+    }
+)
+
+# What the gate watches for while it relays; each is born at zero, so that the first one is an increase.
+IsolationCheck = Literal["salt_in_answer"]
+ISOLATION_CHECKS: Final[tuple[IsolationCheck, ...]] = ("salt_in_answer",)
+
+# The label value of what is over a bound.
+OTHER: Final = "__other__"
+
+# Where the engine's proof stands per endpoint and replica (contract section 5).
+ProofState = Literal["proven", "no cache", "failed", "unknown"]
+PROOF_STATES: Final[tuple[ProofState, ...]] = ("proven", "no cache", "failed", "unknown")
+
+# Resource attributes.
+SERVICE_NAME: Final = "service.name"
+SERVICE_VERSION: Final = "service.version"
+SERVICE_INSTANCE_ID: Final = "service.instance.id"
+
+# HTTP attributes. A method that HTTP does not know is `_OTHER` there, and `HTTP` in a span's name.
+HTTP_REQUEST_METHOD: Final = "http.request.method"
+HTTP_RESPONSE_STATUS_CODE: Final = "http.response.status_code"
+HTTP_ROUTE: Final = "http.route"
+URL_PATH: Final = "url.path"
+URL_SCHEME: Final = "url.scheme"
+SERVER_ADDRESS: Final = "server.address"
+SERVER_PORT: Final = "server.port"
+ERROR_TYPE: Final = "error.type"
+HTTP_METHODS: Final = frozenset({"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"})
+HTTP_METHOD_OTHER: Final = "_OTHER"
+
+# GenAI attributes, on the CLIENT span only: on both, a backend that sums tokens would count them twice.
+GEN_AI_OPERATION_NAME: Final = "gen_ai.operation.name"
+GEN_AI_PROVIDER_NAME: Final = "gen_ai.provider.name"
+GEN_AI_REQUEST_MODEL: Final = "gen_ai.request.model"
+GEN_AI_REQUEST_STREAM: Final = "gen_ai.request.stream"
+GEN_AI_RESPONSE_ID: Final = "gen_ai.response.id"
+GEN_AI_RESPONSE_FINISH_REASONS: Final = "gen_ai.response.finish_reasons"
+GEN_AI_RESPONSE_TIME_TO_FIRST_CHUNK: Final = "gen_ai.response.time_to_first_chunk"
+GEN_AI_USAGE_INPUT_TOKENS: Final = "gen_ai.usage.input_tokens"
+GEN_AI_USAGE_CACHE_READ_INPUT_TOKENS: Final = "gen_ai.usage.cache_read.input_tokens"
+GEN_AI_USAGE_OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
+
+# Our own attributes. Times are seconds as double.
+REQUEST_ID: Final = "saltgate.request.id"
+OUTCOME: Final = "saltgate.outcome"
+WORKSPACE: Final = "saltgate.workspace"
+PROJECT: Final = "saltgate.project"
+COLLECTION: Final = "saltgate.collection"
+UNIT: Final = "saltgate.unit"
+MODEL: Final = "saltgate.model"
+ISSUER: Final = "saltgate.issuer"
+CLIENT: Final = "saltgate.client"
+AUTH_METHOD: Final = "saltgate.auth.method"
+REFUSAL_CODE: Final = "saltgate.refusal.code"
+REFUSAL_REASON: Final = "saltgate.refusal.reason"
+SALT_FINGERPRINT: Final = "saltgate.cache_salt.fingerprint"
+SALT_KEY_ID: Final = "saltgate.cache_salt.key_id"
+SALT_EPOCH: Final = "saltgate.cache_salt.epoch"
+PROMPT_TOKENS: Final = "saltgate.prompt_tokens"
+REUSED_PROMPT_TOKENS: Final = "saltgate.reused_prompt_tokens"
+OUTPUT_TOKENS: Final = "saltgate.output_tokens"
+TIME_TO_FIRST_TOKEN: Final = "saltgate.time_to_first_token"  # noqa: S105 - a name
+TIME_TO_FIRST_TOKEN_KIND: Final = "saltgate.time_to_first_token.kind"  # noqa: S105 - a name
+BYTES_OUT: Final = "saltgate.bytes_out"
+STAGE_PREFIX: Final = "saltgate.stage."
+# `tail`: kept because it failed, although the trace flag sent to the engine said no; the engine has no span of it.
+SAMPLING: Final = "saltgate.sampling"
+
+# Metrics (contract section 8, then what it calls per-model histograms, then the gate's own state).
+REQUESTS: Final = "saltgate_requests_total"
+TIME_TO_FIRST_TOKEN_SECONDS: Final = "saltgate_time_to_first_token_seconds"  # noqa: S105 - a name
+PROMPT_TOKENS_TOTAL: Final = "saltgate_prompt_tokens_total"
+REUSED_PROMPT_TOKENS_TOTAL: Final = "saltgate_reused_prompt_tokens_total"
+OUTPUT_TOKENS_TOTAL: Final = "saltgate_output_tokens_total"
+REFUSALS: Final = "saltgate_refusals_total"
+ACTIVE_STREAMS: Final = "saltgate_active_streams"
+OVERHEAD_SECONDS: Final = "saltgate_overhead_seconds"
+MODEL_DURATION_SECONDS: Final = "saltgate_request_duration_seconds"
+MODEL_TIME_TO_FIRST_TOKEN_SECONDS: Final = "saltgate_model_time_to_first_token_seconds"  # noqa: S105 - a name
+MODEL_UPSTREAM_TIME_TO_FIRST_TOKEN_SECONDS: Final = "saltgate_upstream_time_to_first_token_seconds"  # noqa: S105 - a name
+MODEL_TIME_PER_OUTPUT_TOKEN_SECONDS: Final = "saltgate_time_per_output_token_seconds"  # noqa: S105 - a name
+STREAMS_WITHOUT_TOKEN: Final = "saltgate_streams_without_token_total"  # noqa: S105 - a name
+USAGE_UNKNOWN: Final = "saltgate_usage_unknown_total"
+REUSE_UNKNOWN: Final = "saltgate_reuse_unknown_total"
+METRICS_OVERFLOW: Final = "saltgate_metrics_overflow_total"
+TELEMETRY_DROPPED: Final = "saltgate_telemetry_dropped_total"
+ENGINE_UP: Final = "saltgate_engine_up"
+ENGINE_PROOF: Final = "saltgate_engine_proof"
+DIRECTORY_UP: Final = "saltgate_directory_up"
+DIRECTORY_CONFIRMED: Final = "saltgate_directory_confirmed_timestamp_seconds"
+ISSUER_UP: Final = "saltgate_issuer_up"
+ISOLATION_VIOLATIONS: Final = "saltgate_isolation_violations_total"
+BUILD_INFO: Final = "saltgate_build_info"
+
+# The one log line of a finished request; its fields are in `request_line.py`.
+REQUEST_COMPLETED: Final = "request.completed"

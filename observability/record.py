@@ -1,0 +1,423 @@
+"""The record of one request: what the gate says of it while it runs, closed exactly once however it ends.
+
+The gate calls plain methods with plain values; whether anybody listens is not its concern. Everything is kept in this
+process and handed to the observers twice: when the request goes up to the engine, and when it has ended.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from asyncio import CancelledError
+from base64 import b32encode
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Protocol, Self
+
+from observability.names import (
+    HTTP_METHOD_OTHER,
+    HTTP_METHODS,
+    SERVER_TIMING_STAGES,
+    Outcome,
+    Stage,
+    TokenKind,
+)
+from observability.redaction import error_stack
+
+Clock = Callable[[], int]  # Nanoseconds.
+
+
+class Observer(Protocol):
+    """Who is told of each request. Neither method waits for anything or raises."""
+
+    def sent(self, record: Record) -> None:
+        """The request is about to go up: its scope and model are known, nothing has come back."""
+
+    def finished(self, record: Record) -> None:
+        """The request has ended and `record.outcome` is set. Called once a request, in whatever way it ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkedContext:
+    """Where a caller says that he comes from: linked to, never trusted as a parent."""
+
+    trace_id: int
+    span_id: int
+    trace_flags: int
+
+
+class Recorder:
+    """Opens records. One a worker, made after the fork.
+
+    `monotonic_ns` and `wall_ns` are the clocks; every time that the gate hands in is of the same monotonic clock.
+    `trace_ratio` is the share of traces, by trace id, whose flag says "sampled" upstream and whose spans are kept even
+    if nothing failed. `url_scheme` is what clients use to reach the gate.
+    """
+
+    def __init__(
+        self,
+        observers: Sequence[Observer],
+        *,
+        monotonic_ns: Clock,
+        wall_ns: Clock,
+        trace_ratio: float = 1.0,
+        url_scheme: str = "http",
+    ) -> None:
+        self.observers = tuple(observers)
+        self.monotonic_ns = monotonic_ns
+        self.wall_ns = wall_ns
+        self.url_scheme = url_scheme
+        # The rule of OpenTelemetry's TraceIdRatioBased, so that an engine with the same ratio decides alike.
+        self._bound = round(trace_ratio * (1 << 64))
+
+    def request(self, *, method: str, route: str | None) -> Record:
+        """The record of one request, to be used in a `with`.
+
+        `route` is a template of our own (`/w/{workspace}/p/{project}/v1/models`), None where no route matched: a path
+        that a client made up is recorded nowhere.
+        """
+        return Record(self, method if method in HTTP_METHODS else HTTP_METHOD_OTHER, route)
+
+    def is_sampled(self, trace_id: int) -> bool:
+        return trace_id & _LOW_64_BITS < self._bound
+
+
+class Record:
+    """One request. Methods may come in the request's own order and be left out; what was not said is absent, not 0.
+
+    The first ending that is told stands. Nothing that a caller only claimed becomes a scope here: `scoped` is called
+    with what the directory confirmed, and the model counts as one of ours from `stamped` or `sent` on.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_recorder",
+        "_response_id",
+        "auth_method",
+        "bytes_sent",
+        "client",
+        "client_span_id",
+        "collection",
+        "ended_ns",
+        "engine_address",
+        "engine_port",
+        "error_type",
+        "finish_reasons",
+        "first_byte_ns",
+        "first_token_kind",
+        "first_token_ns",
+        "first_token_written_ns",
+        "issuer",
+        "linked",
+        "method",
+        "model",
+        "operation",
+        "outcome",
+        "output_tokens",
+        "project",
+        "prompt_tokens",
+        "refusal_code",
+        "refusal_reason",
+        "request_id",
+        "requested_model",
+        "reused_tokens",
+        "route",
+        "salt_epoch",
+        "salt_fingerprint",
+        "salt_key_id",
+        "sampled",
+        "sent_ns",
+        "server_span_id",
+        "stack",
+        "stages",
+        "started_ns",
+        "started_wall_ns",
+        "status",
+        "stream",
+        "subject",
+        "trace_id",
+        "unit",
+        "url_scheme",
+        "workspace",
+    )
+
+    def __init__(self, recorder: Recorder, method: str, route: str | None) -> None:
+        self._recorder = recorder
+        self._clock = recorder.monotonic_ns
+        self.url_scheme = recorder.url_scheme
+        self.method = method
+        self.route = route
+        self.started_ns = recorder.monotonic_ns()
+        self.started_wall_ns = recorder.wall_ns()
+        noise = secrets.token_bytes(16 + 8 + 8 + 15)
+        self.trace_id = int.from_bytes(noise[:16], "big") or 1
+        self.server_span_id = int.from_bytes(noise[16:24], "big") or 1
+        self.client_span_id = int.from_bytes(noise[24:32], "big") or 1
+        self.request_id = "req_" + b32encode(noise[32:]).decode("ascii").lower()
+        self.sampled = recorder.is_sampled(self.trace_id)
+        self.linked: LinkedContext | None = None
+        self.stages: dict[str, float] = {}
+        self.issuer: str | None = None
+        self.subject: str | None = None
+        self.client: str | None = None
+        self.auth_method: str | None = None
+        self.workspace: str | None = None
+        self.project: str | None = None
+        self.collection: str | None = None
+        self.unit: str | None = None
+        self.salt_fingerprint: str | None = None
+        self.salt_key_id: str | None = None
+        self.salt_epoch: int | None = None
+        self.operation: str | None = None
+        self.requested_model: str | None = None
+        self.model: str | None = None
+        self.stream = False
+        self.engine_address: str | None = None
+        self.engine_port: int | None = None
+        self.sent_ns: int | None = None
+        self.first_byte_ns: int | None = None
+        self.first_token_ns: int | None = None
+        self.first_token_kind: TokenKind | None = None
+        self.first_token_written_ns: int | None = None
+        self.prompt_tokens: int | None = None
+        self.reused_tokens: int | None = None
+        self.output_tokens: int | None = None
+        self.bytes_sent = 0
+        self.finish_reasons: tuple[str, ...] = ()
+        self._response_id: str | None = None
+        self.status: int | None = None
+        self.refusal_code: str | None = None
+        self.refusal_reason: str | None = None
+        self.outcome: Outcome | None = None
+        self.error_type: str | None = None
+        self.stack: tuple[str, ...] = ()
+        self.ended_ns: int | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._conclude(error)
+        with ExitStack() as told:
+            for observer in reversed(self._recorder.observers):
+                told.callback(observer.finished, self)
+
+    @property
+    def traceparent(self) -> str:
+        """The W3C `traceparent` to send upstream: the engine's span becomes a child of our CLIENT span."""
+        return f"00-{self.trace_id:032x}-{self.client_span_id:016x}-{'01' if self.sampled else '00'}"
+
+    def link(self, traceparent: str) -> None:
+        """A client's own `traceparent` becomes a link. One that W3C Trace Context calls invalid is ignored."""
+        self.linked = _linked_context(traceparent)
+
+    def stage(self, name: Stage, seconds: float) -> None:
+        """A stage of the gate took that long. Said twice, the times add up."""
+        self.stages[name] = self.stages.get(name, 0.0) + seconds
+
+    def server_timing(self) -> str:
+        """The value of `Server-Timing`: the gate's own stages so far, in milliseconds. Empty where there is none."""
+        return ", ".join(f"{n};dur={self.stages[n] * 1e3:.2f}" for n in SERVER_TIMING_STAGES if n in self.stages)
+
+    def identified(self, issuer: str, subject: str, client: str | None, method: str) -> None:
+        """Who is calling, verified. `subject` stays in this object: no span, metric or log line has it."""
+        self.issuer = issuer
+        self.subject = subject
+        self.client = None if client is None else _text(client, 256)
+        self.auth_method = method
+
+    def scoped(self, workspace: str, project: str, collection: str | None = None, unit: str | None = None) -> None:
+        """The confirmed scope, and its unit as soon as that is known. A user unit is kept without its subject."""
+        self.workspace = workspace
+        self.project = project
+        self.collection = collection
+        self.unit = _without_subject(unit) if unit is not None else self.unit
+
+    def asked(self, operation: str, model: str, stream: bool) -> None:
+        """What the caller wants, before any of it is checked. To be said before `stamped` and `sent`.
+
+        `operation` is GenAI's word for the endpoint: `chat`, `text_completion`, `embeddings`.
+        """
+        self.operation = operation
+        self.requested_model = _text(model, 128)
+        self.stream = stream
+
+    def stamped(self, fingerprint: str, key_id: str, epoch: int) -> None:
+        """The salt is chosen, so the model is one that this scope may use and an engine serves."""
+        self.salt_fingerprint = fingerprint
+        self.salt_key_id = key_id
+        self.salt_epoch = epoch
+        self.model = self.requested_model
+
+    def sent(self, address: str, port: int | None = None) -> None:
+        """The request goes up to this replica. Sent again to another one, the first time stays and the last address."""
+        self.engine_address = address
+        self.engine_port = port
+        self.model = self.requested_model
+        if self.sent_ns is not None:
+            return
+        self.sent_ns = self._clock()
+        for observer in self._recorder.observers:
+            observer.sent(self)
+
+    def first_byte(self) -> None:
+        """The first byte of the answer's body came from the engine, whatever it holds."""
+        if self.first_byte_ns is None:
+            self.first_byte_ns = self._clock()
+
+    def first_token(self, kind: TokenKind, received_ns: int) -> None:
+        """The first event that holds part of the answer came, at `received_ns` of the recorder's monotonic clock."""
+        if self.first_token_ns is None:
+            self.first_token_kind = kind
+            self.first_token_ns = received_ns
+
+    def first_token_written(self) -> None:
+        """That event was written to the client."""
+        if self.first_token_written_ns is None:
+            self.first_token_written_ns = self._clock()
+
+    def used(self, prompt: int, reused: int | None = None, output: int | None = None) -> None:
+        """The engine's own count. None: it did not say. A count that cannot be true counts as not said."""
+        self.prompt_tokens = _count(prompt)
+        self.output_tokens = _count(output)
+        self.reused_tokens = _count(reused)
+        if self.reused_tokens is not None and self.reused_tokens > (self.prompt_tokens or 0):
+            self.reused_tokens = None
+
+    def finish_reason(self, reason: str) -> None:
+        """Why a choice ended, in the engine's word. One each choice; more than 8 are not kept."""
+        if len(self.finish_reasons) < _MAX_CHOICES:
+            self.finish_reasons = (*self.finish_reasons, _text(reason, 32))
+
+    @property
+    def response_id(self) -> str | None:
+        """The id that the engine gave its answer."""
+        return self._response_id
+
+    @response_id.setter
+    def response_id(self, value: str) -> None:
+        self._response_id = _text(value, 128)
+
+    def bytes_out(self, count: int) -> None:
+        """So many more bytes of the body went to the client."""
+        self.bytes_sent += count
+
+    def answered(self, status: int) -> None:
+        """The status line that went to the client."""
+        self.status = status
+
+    def refused(self, code: str, status: int, reason: str | None = None) -> None:
+        """The gate said no, with this code and status (contract section 6); `reason` is the operator's finer word.
+
+        The codes of the engine's and our own faults have outcomes of their own; the others are `refused`.
+        """
+        self.refusal_code = code
+        self.refusal_reason = reason if reason is not None else code
+        self.status = status
+        self.ended(_OUTCOME_OF_CODE.get(code, "refused"), code if status >= _SERVER_FAULT else None)
+
+    def ended(self, outcome: Outcome, error_type: str | None = None) -> None:
+        """How it ended; only the first call counts. `error_type` is from a small set, never a message."""
+        if self.outcome is not None:
+            return
+        self.outcome = outcome
+        self.error_type = error_type or (None if outcome in _NO_ERROR else outcome)
+        self.ended_ns = self._clock()
+
+    @property
+    def duration_seconds(self) -> float:
+        return _seconds(self.started_ns, self.ended_ns) or 0.0
+
+    @property
+    def time_to_first_token_seconds(self) -> float | None:
+        """From the request's head to the first token written, less the wait for the client's own upload."""
+        seconds = _seconds(self.started_ns, self.first_token_written_ns)
+        return None if seconds is None else max(seconds - self.stages.get("body", 0.0), 0.0)
+
+    @property
+    def upstream_time_to_first_token_seconds(self) -> float | None:
+        """From the request sent upstream to the first token read."""
+        return _seconds(self.sent_ns, self.first_token_ns)
+
+    @property
+    def time_to_first_chunk_seconds(self) -> float | None:
+        """From the request sent upstream to the first byte of the answer's body."""
+        return _seconds(self.sent_ns, self.first_byte_ns)
+
+    @property
+    def relay_seconds(self) -> float | None:
+        """From the first token read to the first token written."""
+        return _seconds(self.first_token_ns, self.first_token_written_ns)
+
+    @property
+    def seconds_per_output_token(self) -> float | None:
+        """The mean after the first token. Absent below two tokens, without usage, and where the end was not `ok`."""
+        if self.outcome != "ok" or self.output_tokens is None or self.output_tokens < 2:
+            return None
+        seconds = _seconds(self.first_token_ns, self.ended_ns)
+        return None if seconds is None else seconds / (self.output_tokens - 1)
+
+    def wall_ns(self, monotonic_ns: int | None) -> int:
+        """The wall-clock time of one of this record's own times; the start's where it is absent."""
+        return self.started_wall_ns + (self.started_ns if monotonic_ns is None else monotonic_ns) - self.started_ns
+
+    def _conclude(self, error: BaseException | None) -> None:
+        if self.outcome is not None:
+            return
+        if isinstance(error, CancelledError):
+            self.ended("client_gone")
+        elif error is not None:
+            self.stack = error_stack(error)
+            self.ended("gate_error", type(error).__name__)
+        elif self.status is None:
+            self.ended("gate_error", "no_answer")
+        elif self.status >= _SERVER_FAULT:
+            self.ended("engine_failed", str(self.status))
+        else:
+            self.ended("ok")
+
+
+_LOW_64_BITS: Final = (1 << 64) - 1
+_SERVER_FAULT: Final = 500
+_MAX_CHOICES: Final = 8
+_NO_ERROR: Final = frozenset({"ok", "refused", "client_gone"})
+_OUTCOME_OF_CODE: Final[dict[str, Outcome]] = {
+    "engine_failed": "engine_failed",
+    "engine_timeout": "engine_timeout",
+    "gate_error": "gate_error",
+}
+# W3C Trace Context, section 3.2.2: a later version may append fields, version ff and zero ids are invalid.
+_TRACEPARENT: Final = re.compile(
+    r"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(-[\x21-\x7e]*)?"
+)
+# The largest whole number that every JSON reader has exactly.
+_MAX_COUNT: Final = (1 << 53) - 1
+
+
+def _linked_context(traceparent: str) -> LinkedContext | None:
+    match = _TRACEPARENT.fullmatch(traceparent)
+    if match is None or (match[1] == "00" and match[5] is not None):
+        return None
+    return LinkedContext(int(match[2], 16), int(match[3], 16), int(match[4], 16))
+
+
+def _without_subject(unit: str) -> str:
+    # user:WORKSPACE/PROJECT/SUBJECT; a name has no "/", a subject may.
+    return "/".join(unit.split("/", 2)[:2]) if unit.startswith("user:") else unit
+
+
+def _text(text: str, limit: int) -> str:
+    # A lone surrogate is text that neither JSON nor protobuf can carry; one would cost a whole batch of spans.
+    return text[:limit].encode("utf-8", "replace").decode("utf-8")
+
+
+def _count(value: int | None) -> int | None:
+    return value if value is not None and 0 <= value <= _MAX_COUNT else None
+
+
+def _seconds(start_ns: int | None, end_ns: int | None) -> float | None:
+    return None if start_ns is None or end_ns is None else (end_ns - start_ns) / 1e9

@@ -1,0 +1,112 @@
+"""Lines to a file descriptor without ever waiting for its reader."""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Iterator
+from queue import SimpleQueue
+from threading import Lock, Thread
+from typing import Final
+
+
+class LineSink:
+    """A bounded queue and one thread that writes it to a duplicate of `descriptor`, which stays the caller's.
+
+    A terminal, pipe or disk that takes nothing fills the queue; from then on lines are dropped and counted. Writes are
+    whole lines of up to PIPE_BUF bytes together, so that workers that share a pipe do not cut each other's lines
+    (POSIX write, "atomic"). Made after the fork: a thread does not survive it.
+    """
+
+    def __init__(self, descriptor: int, *, limit: int = 10_000) -> None:
+        # Our own: were the caller's closed, its number might soon be a client's connection.
+        self._descriptor = os.dup(descriptor)
+        self._limit = limit
+        self._lines: SimpleQueue[bytes | None] = SimpleQueue()
+        self._lock = Lock()
+        self._waiting = 0
+        self._dropped = 0
+        self._closed = False
+        self._abandoned = False
+        self._thread = Thread(target=self._run, name="saltgate-log-sink", daemon=True)
+        self._thread.start()
+
+    def write(self, line: bytes) -> None:
+        """Takes one line, its newline included. From any thread; never waits for the reader, never raises."""
+        with self._lock:
+            if self._closed or self._waiting >= self._limit:
+                self._dropped += 1
+                return
+            self._waiting += 1
+            self._lines.put(line)
+
+    def dropped(self) -> int:
+        """How many lines were lost so far."""
+        return self._dropped
+
+    def close(self, timeout: float) -> None:
+        """Writes what is queued, for at most `timeout` seconds; the rest counts as dropped."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._lines.put(None)
+        self._thread.join(timeout)
+        with self._lock:
+            self._abandoned = True
+            self._dropped += self._waiting
+            self._waiting = 0
+
+    def _run(self) -> None:
+        going = True
+        while going and not self._abandoned:
+            taken = [self._lines.get()]
+            while not self._lines.empty() and len(taken) < _MOST_AT_ONCE:
+                taken.append(self._lines.get_nowait())
+            going = taken[-1] is not None
+            for piece in _pieces([line for line in taken if line is not None]):
+                self._settle(len(piece), written=self._wrote(b"".join(piece)))
+        os.close(self._descriptor)
+
+    def _wrote(self, data: bytes) -> bool:
+        # os.write, not a buffered file: a thread that hangs in one would hold its lock at the interpreter's end.
+        rest = memoryview(data)
+        while rest and not self._abandoned:
+            try:
+                rest = rest[os.write(self._descriptor, rest) :]
+            except BlockingIOError:
+                # Somebody made the shared pipe non-blocking; then we do the waiting.
+                _wait_until_writable(self._descriptor)
+            except OSError:
+                # The reader is gone or the disk is full. Where would one say so? The count is on the metrics page.
+                return False
+        return True
+
+    def _settle(self, count: int, *, written: bool) -> None:
+        with self._lock:
+            if not self._abandoned:
+                self._waiting -= count
+                self._dropped += 0 if written else count
+
+
+_MOST_AT_ONCE: Final = 256
+_RETRY_MILLISECONDS: Final = 500
+
+
+def _pieces(lines: list[bytes]) -> Iterator[list[bytes]]:
+    piece: list[bytes] = []
+    size = 0
+    for line in lines:
+        if piece and size + len(line) > select.PIPE_BUF:
+            yield piece
+            piece, size = [], 0
+        piece.append(line)
+        size += len(line)
+    if piece:
+        yield piece
+
+
+def _wait_until_writable(descriptor: int) -> None:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLOUT)
+    poll.poll(_RETRY_MILLISECONDS)

@@ -1,0 +1,185 @@
+"""The two spans of a request: SERVER, as the client saw it, and CLIENT, the model call. Made at the end, all at once.
+
+A span is never open while somebody waits: the record holds the times and the ids, which went upstream long before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from opentelemetry.context import Context
+from opentelemetry.sdk.trace.id_generator import IdGenerator
+from opentelemetry.trace import (
+    Link,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    TraceFlags,
+    Tracer,
+    set_span_in_context,
+)
+
+from observability import names
+from observability.record import Record
+
+Attribute = str | bool | int | float | tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SpanText:
+    """What a span says beside its ids and times. `failed` is the status Error; otherwise it stays unset."""
+
+    name: str
+    attributes: Mapping[str, Attribute]
+    failed: bool
+
+
+class PresetIds(IdGenerator):
+    """Hands out the ids that the record fixed at its start. Set and used without an await between."""
+
+    def __init__(self) -> None:
+        self.trace_id = 0
+        self.span_id = 0
+
+    def generate_trace_id(self) -> int:
+        return self.trace_id
+
+    def generate_span_id(self) -> int:
+        return self.span_id
+
+
+def is_kept(record: Record) -> bool:
+    """Whether the request's spans are exported: a failure always, else by the share that `record.sampled` drew."""
+    return record.sampled or _is_failure(record)
+
+
+def server_span(record: Record) -> SpanText:
+    """The SERVER span. HTTP conventions: a 4xx is the caller's, so no error; nor is a caller who left."""
+    failed = _is_failure(record)
+    attributes = {
+        names.HTTP_REQUEST_METHOD: record.method,
+        names.URL_SCHEME: record.url_scheme,
+        names.HTTP_ROUTE: record.route,
+        names.URL_PATH: _path(record),
+        names.HTTP_RESPONSE_STATUS_CODE: record.status,
+        names.ERROR_TYPE: record.error_type if failed else None,
+        **_common(record),
+        names.MODEL: record.model,
+        names.PROMPT_TOKENS: record.prompt_tokens,
+        names.REUSED_PROMPT_TOKENS: record.reused_tokens,
+        names.OUTPUT_TOKENS: record.output_tokens,
+        names.ISSUER: record.issuer,
+        names.CLIENT: record.client,
+        names.AUTH_METHOD: record.auth_method,
+        names.REFUSAL_CODE: record.refusal_code,
+        names.REFUSAL_REASON: record.refusal_reason,
+        names.BYTES_OUT: record.bytes_sent,
+        names.SAMPLING: None if record.sampled else "tail",
+        **{names.STAGE_PREFIX + stage: seconds for stage, seconds in record.stages.items()},
+    }
+    method = "HTTP" if record.method == names.HTTP_METHOD_OTHER else record.method
+    name = method if record.route is None else f"{method} {record.route}"
+    return SpanText(name=name, attributes=_known(attributes), failed=failed)
+
+
+def client_span(record: Record) -> SpanText:
+    """The CLIENT span. An error only where the engine was at fault: a call that we or the client cut is none."""
+    failed = record.outcome in _ENGINE_FAULTS
+    attributes = {
+        names.GEN_AI_OPERATION_NAME: record.operation,
+        names.GEN_AI_PROVIDER_NAME: PROVIDER,
+        names.GEN_AI_REQUEST_MODEL: record.model,
+        names.GEN_AI_REQUEST_STREAM: record.stream,
+        names.GEN_AI_RESPONSE_ID: record.response_id,
+        names.GEN_AI_RESPONSE_FINISH_REASONS: record.finish_reasons or None,
+        names.GEN_AI_RESPONSE_TIME_TO_FIRST_CHUNK: record.time_to_first_chunk_seconds if record.stream else None,
+        names.GEN_AI_USAGE_INPUT_TOKENS: record.prompt_tokens,
+        names.GEN_AI_USAGE_CACHE_READ_INPUT_TOKENS: record.reused_tokens,
+        names.GEN_AI_USAGE_OUTPUT_TOKENS: record.output_tokens,
+        names.SERVER_ADDRESS: record.engine_address,
+        names.SERVER_PORT: record.engine_port,
+        names.ERROR_TYPE: record.error_type if failed else None,
+        **_common(record),
+        names.SALT_FINGERPRINT: record.salt_fingerprint,
+        names.SALT_KEY_ID: record.salt_key_id,
+        names.SALT_EPOCH: record.salt_epoch,
+    }
+    name = " ".join(word for word in (record.operation, record.model) if word)
+    return SpanText(name=name or PROVIDER, attributes=_known(attributes), failed=failed)
+
+
+def write_spans(record: Record, tracer: Tracer, ids: PresetIds) -> None:
+    """Starts and ends both spans at the record's own times; the CLIENT span only if the request went up."""
+    ids.trace_id, ids.span_id = record.trace_id, record.server_span_id
+    text = server_span(record)
+    server = tracer.start_span(
+        text.name,
+        context=Context(),
+        kind=SpanKind.SERVER,
+        attributes=text.attributes,
+        links=_links(record),
+        start_time=record.started_wall_ns,
+    )
+    end = record.wall_ns(record.ended_ns)
+    if record.sent_ns is not None:
+        ids.span_id = record.client_span_id
+        call = client_span(record)
+        client = tracer.start_span(
+            call.name,
+            context=set_span_in_context(server, Context()),
+            kind=SpanKind.CLIENT,
+            attributes=call.attributes,
+            start_time=record.wall_ns(record.sent_ns),
+        )
+        if call.failed:
+            client.set_status(Status(StatusCode.ERROR))
+        client.end(end)
+    if text.failed:
+        server.set_status(Status(StatusCode.ERROR))
+    server.end(end)
+
+
+# Not among the conventions' well-known values; a custom one is allowed.
+PROVIDER: Final = "vllm"
+_ENGINE_FAULTS: Final = frozenset({"engine_failed", "truncated", "engine_timeout"})
+_FAULTS: Final = _ENGINE_FAULTS | {"drained", "gate_error"}
+_SERVER_FAULT: Final = 500
+
+
+def _is_failure(record: Record) -> bool:
+    return record.outcome in _FAULTS or (record.status is not None and record.status >= _SERVER_FAULT)
+
+
+def _common(record: Record) -> dict[str, Attribute | None]:
+    return {
+        names.REQUEST_ID: record.request_id,
+        names.OUTCOME: record.outcome,
+        names.WORKSPACE: record.workspace,
+        names.PROJECT: record.project,
+        names.COLLECTION: record.collection,
+        names.UNIT: record.unit,
+        names.TIME_TO_FIRST_TOKEN: record.time_to_first_token_seconds if record.stream else None,
+        names.TIME_TO_FIRST_TOKEN_KIND: record.first_token_kind if record.stream else None,
+    }
+
+
+def _path(record: Record) -> str | None:
+    """The path as sent, put together from what was confirmed; absent while it would hold only a claim."""
+    if record.route is None or record.workspace is None or record.project is None:
+        return record.route if record.route is not None and "{" not in record.route else None
+    path = record.route.replace("{workspace}", record.workspace).replace("{project}", record.project)
+    return None if "{" in path else path
+
+
+def _links(record: Record) -> list[Link]:
+    if record.linked is None:
+        return []
+    flags = TraceFlags(record.linked.trace_flags)
+    return [Link(SpanContext(record.linked.trace_id, record.linked.span_id, is_remote=True, trace_flags=flags))]
+
+
+def _known(attributes: Mapping[str, Attribute | None]) -> dict[str, Attribute]:
+    return {name: value for name, value in attributes.items() if value is not None}

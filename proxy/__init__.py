@@ -1,0 +1,14 @@
+"""saltgate's gate: from a login to a salted stream. Start at `gateway.py`, the way of one request.
+
+    routes      what a request asks for, and which scope it names
+    identity    who is calling
+    directory   what he may act for
+    isolation   which border that has, and the border's salt
+    engines     what an engine may be sent, rebuilt from an allowlist and stamped
+    relay       the bytes up, and the answer down as it comes
+    assurance   what is proven of the engines
+    app         settings → one worker's gate;  worker, server  the processes around it;  cli  the commands
+    demo        everything embedded, to see what it is for
+
+Rooms only look down (`[tool.importlinter]` in pyproject.toml). What decides is pure; what does I/O decides little.
+"""

@@ -1,0 +1,89 @@
+"""saltgate's own answers: refusals, the model list, the resource metadata."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Final
+
+from aiohttp import web
+
+from observability.record import Record
+from proxy.refusals import Dialect, ModelNotAllowed, Refusal, Unauthenticated
+from proxy.relay.answer import Answer
+from proxy.relay.relay import answer_headers
+from proxy.routes import METADATA_PATH
+
+_JSON: Final = b"Content-Type: application/json\r\nCache-Control: no-store\r\n"
+
+
+def refusal_answer(
+    request: web.BaseRequest, refusal: Refusal, dialect: Dialect, record: Record, public_url: str
+) -> web.StreamResponse:
+    """The refusal in the caller's form, with the headers that tell a program what to do, and its record."""
+    record.refused(refusal.code, refusal.status, refusal.reason)
+    return _answer(request, refusal.status, refusal.document(dialect), record, refusal_headers(refusal, public_url))
+
+
+def refusal_headers(refusal: Refusal, public_url: str) -> bytes:
+    """Retry-After (RFC 9110 section 10.2.3), and the challenge of RFC 6750 section 3 with RFC 9728's pointer."""
+    lines = b""
+    if refusal.retry_after is not None:
+        lines += b"Retry-After: %d\r\n" % refusal.retry_after
+    if isinstance(refusal, Unauthenticated):
+        challenge = f'Bearer realm="saltgate", resource_metadata="{public_url}{METADATA_PATH}"'
+        if refusal.challenge_error is not None:
+            challenge += f', error="{refusal.challenge_error}"'
+        lines += b"WWW-Authenticate: %b\r\n" % challenge.encode("ascii")
+    return lines
+
+
+def metadata_document(
+    request: web.BaseRequest, record: Record, public_url: str, issuers: Sequence[str]
+) -> web.StreamResponse:
+    """The protected-resource metadata (RFC 9728 section 2): who issues the tokens that this resource accepts."""
+    document = {"resource": public_url, "authorization_servers": list(issuers), "bearer_methods_supported": ["header"]}
+    return _answer_json(request, document, record)
+
+
+def model_list(request: web.BaseRequest, record: Record, models: Sequence[str]) -> web.StreamResponse:
+    """What this scope may use, in OpenAI's form with Anthropic's members beside it."""
+    document = {
+        "object": "list",
+        "data": [_model(model) for model in models],
+        "has_more": False,
+        "first_id": models[0] if models else None,
+        "last_id": models[-1] if models else None,
+    }
+    return _answer_json(request, document, record)
+
+
+def one_model(request: web.BaseRequest, record: Record, models: Sequence[str], wanted: str) -> web.StreamResponse:
+    """One model of the list. Raises ModelNotAllowed, the same whether or not there is such a model."""
+    if wanted not in models:
+        raise ModelNotAllowed("This model is not among those that your project may use. See GET /v1/models.")
+    return _answer_json(request, _model(wanted), record)
+
+
+def _model(model: str) -> dict[str, object]:
+    return {
+        "id": model,
+        "object": "model",
+        "created": 0,
+        "owned_by": "saltgate",
+        "type": "model",
+        "display_name": model,
+        "created_at": "1970-01-01T00:00:00Z",
+    }
+
+
+def _answer_json(request: web.BaseRequest, document: object, record: Record) -> web.StreamResponse:
+    record.answered(200)
+    record.ended("ok")
+    return _answer(request, 200, json.dumps(document, ensure_ascii=False).encode(), record, b"")
+
+
+def _answer(request: web.BaseRequest, status: int, body: bytes, record: Record, headers: bytes) -> web.StreamResponse:
+    answer = Answer(request)
+    answer.whole(status, _JSON + headers + answer_headers(record), body)
+    return answer

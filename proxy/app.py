@@ -1,0 +1,241 @@
+"""From settings to a gate that serves: every part of one worker, opened in order and closed in reverse."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Final
+
+import msgspec
+import structlog
+
+from config.addresses import UnixAddress, listen_address, upstream_address
+from config.settings import Engine as EngineSettings
+from config.settings import Issuer as IssuerSettings
+from config.settings import Settings
+from observability.logs import Logs
+from observability.metrics import Metrics
+from observability.names import ProofState
+from observability.record import Recorder
+from observability.telemetry import Telemetry
+from proxy.answers import refusal_headers
+from proxy.assurance.engines import Engine, Engines, Replica
+from proxy.assurance.verdict import Verdict
+from proxy.directory.connect import open_store
+from proxy.directory.view import DirectoryView
+from proxy.gateway import Gateway, Policy
+from proxy.identity.issuers import TrustedIssuers, open_issuers
+from proxy.isolation.ring import KeyRing
+from proxy.isolation.salt import SaltKey
+from proxy.isolation.unit import Level
+from proxy.refusals import Refusal
+from proxy.relay.downstream import Front
+from proxy.relay.exchange import Patience
+from proxy.relay.pool import Address, Pool
+from proxy.relay.relay import Relay, answer_headers
+from proxy.tls import client_context
+
+VERSION: Final = version("saltgate")
+# How often the parts' states go into the metrics.
+LOOK_SECONDS: Final = 1.0
+# After the drain limit, cut streams still need a turn of the loop to write their error event.
+CUT_SECONDS: Final = 2.0
+
+_log = structlog.get_logger("saltgate.gate")
+
+
+class WorkerState(msgspec.Struct, frozen=True):
+    """What a worker tells its supervisor: what it still waits for before it can serve, and its metrics so far."""
+
+    waits_for: tuple[str, ...]
+    open_requests: int
+    metrics: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """One worker's gate: `front` makes the protocol of each client connection."""
+
+    front: Front
+    gateway: Gateway
+    issuers: TrustedIssuers
+    view: DirectoryView
+    engines: Engines
+    metrics: Metrics
+
+    def waits_for(self) -> tuple[str, ...]:
+        """The parts that are not known good. Nothing to wait for means ready."""
+        parts = {"issuers": self.issuers.ready, "directory": self.view.ready, "engines": self.engines.ready}
+        return tuple(name for name, ready in parts.items() if not ready)
+
+    def state(self) -> WorkerState:
+        return WorkerState(self.waits_for(), self.gateway.relay.open_exchanges, self.metrics.snapshot().encode())
+
+    async def drain(self, seconds: float) -> None:
+        """Take no request any more; let the open ones finish for `seconds`, then end them honestly."""
+        self.gateway.draining = True
+        self.front.close_idle()
+        await self._until_quiet(seconds)
+        self.gateway.relay.cut_all()
+        await self._until_quiet(CUT_SECONDS)
+        await self.front.shutdown(timeout=CUT_SECONDS)
+
+    async def _until_quiet(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while self.front.busy and time.monotonic() < deadline:
+            await asyncio.sleep(0.02)
+            self.front.close_idle()
+
+
+@asynccontextmanager
+async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIterator[Gate]:
+    """A gate with everything that it needs, for as long as the context is open.
+
+    It opens also while issuers, directory or engines are away: then it is not ready, and heals by itself. Where a part
+    breaks for good, the body is cancelled and the fault raised: the worker ends and its supervisor starts another.
+    """
+    telemetry = Telemetry.start(settings.telemetry, instance=instance, version=VERSION)
+    metrics = Metrics(version=VERSION, drops={"spans": telemetry.dropped, "logs": logs.dropped})
+    recorder = Recorder(
+        (metrics, logs, telemetry),
+        monotonic_ns=time.monotonic_ns,
+        wall_ns=time.time_ns,
+        trace_ratio=settings.telemetry.trace_ratio,
+        url_scheme=public_url(settings).partition(":")[0],
+    )
+    keys = KeyRing({key.id: SaltKey(key.id, key.secret.value) for key in settings.isolation.keys})
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(asyncio.to_thread, telemetry.stop)
+        issuers = await stack.enter_async_context(
+            open_issuers(settings.issuers, clock=time.time, tls=_issuer_tls(settings.issuers))
+        )
+        engines = await stack.enter_async_context(
+            Engines(
+                [_engine(engine, settings.timeouts.connect) for engine in settings.engines],
+                keys.keys[settings.isolation.keys[0].id],
+                lambda engine, replica, operation, verdict: _tell_proof(metrics, engine, replica, operation, verdict),
+            )
+        )
+        store = open_store(settings.directory)
+        stack.push_async_callback(store.close)
+        view = DirectoryView(store, max_stale=settings.directory.max_stale)
+        gateway = Gateway(
+            identities=issuers,
+            directory=view,
+            keys=keys,
+            engines=engines,
+            relay=Relay(
+                Patience(first_byte=settings.timeouts.first_byte, idle=settings.timeouts.idle),
+                violated=metrics.isolation_violation,
+            ),
+            recorder=recorder,
+            policy=_policy(settings),
+        )
+        gate = Gate(_front(gateway, recorder, settings), gateway, issuers, view, engines, metrics)
+        tasks = await stack.enter_async_context(_tasks())
+        tasks.create_task(view.follow(), name="directory view")
+        tasks.create_task(_tell_states(gate), name="states")
+        yield gate
+
+
+@asynccontextmanager
+async def _tasks() -> AsyncIterator[asyncio.TaskGroup]:
+    """A group whose tasks run as long as the gate is open and are ended with it; one that fails ends the gate."""
+    async with asyncio.TaskGroup() as group:
+        try:
+            yield group
+        finally:
+            for task in group._tasks:  # noqa: SLF001
+                task.cancel()
+
+
+def public_url(settings: Settings) -> str:
+    """The address that clients use: every absolute URL begins with it."""
+    if settings.public.url is not None:
+        return settings.public.url.rstrip("/")
+    address = listen_address(settings.public.listen)
+    if isinstance(address, UnixAddress):
+        return "http://localhost"
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    return f"{'https' if settings.public.tls else 'http'}://{host}:{address.port}"
+
+
+def _policy(settings: Settings) -> Policy:
+    return Policy(
+        unit=Level(settings.isolation.unit),
+        show_reuse=settings.isolation.show_reuse,
+        maximum_body_bytes=settings.public.max_body,
+        request_seconds=settings.timeouts.request,
+        public_url=public_url(settings),
+        issuers=tuple(issuer.issuer for issuer in settings.issuers),
+    )
+
+
+def _front(gateway: Gateway, recorder: Recorder, settings: Settings) -> Front:
+    url = public_url(settings)
+
+    def failed(refusal: Refusal, error: BaseException | None) -> bytes:
+        """The record of what never became a request. A failed handler has left its own record already."""
+        if refusal.status == 500:
+            _log.error("gate.failed", exc_info=error)
+            return b"Content-Type: application/json\r\n"
+        with recorder.request(method="_OTHER", route=None) as record:
+            record.refused(refusal.code, refusal.status, refusal.reason)
+        return b"Content-Type: application/json\r\n" + answer_headers(record) + refusal_headers(refusal, url)
+
+    return Front(gateway.handle, failed, stall_seconds=settings.timeouts.stall)
+
+
+def _issuer_tls(issuers: tuple[IssuerSettings, ...]) -> dict[str, ssl.SSLContext]:
+    return {i.issuer: client_context(i.ca, i.client_cert) for i in issuers if i.ca or i.client_cert}
+
+
+def _engine(engine: EngineSettings, connect_seconds: float) -> Engine:
+    return Engine(
+        name=engine.name,
+        proof=engine.proof,
+        models=None if engine.models is None else frozenset(engine.models),
+        replicas=tuple(Replica(Pool(_address(engine, url), connect_seconds=connect_seconds)) for url in engine.urls),
+    )
+
+
+def _address(engine: EngineSettings, url: str) -> Address:
+    api_key = None if engine.api_key is None else engine.api_key.value
+    parts = upstream_address(url)
+    if isinstance(parts, UnixAddress):
+        return Address(host="localhost", port=0, unix=parts.path, api_key=api_key)
+    tls = client_context(engine.ca, engine.client_cert) if parts.scheme == "https" else None
+    port = parts.port or (443 if tls is not None else 80)
+    return Address(host=parts.hostname or "", port=port, tls=tls, api_key=api_key)
+
+
+def _tell_proof(metrics: Metrics, engine: str, replica: str, operation: str, verdict: Verdict) -> None:
+    metrics.engine_proof(engine, replica, operation, _PROOF_STATES[verdict])
+
+
+_PROOF_STATES: Final[dict[Verdict, ProofState]] = {
+    Verdict.PROVEN: "proven",
+    Verdict.NO_CACHE: "no cache",
+    Verdict.FAILED: "failed",
+    Verdict.UNKNOWN: "unknown",
+}
+
+
+async def _tell_states(gate: Gate) -> None:
+    """Keep the gauges of issuers, directory and engines true."""
+    while True:
+        for issuer in gate.issuers.issuers:
+            gate.metrics.issuer_up(issuer.rules.issuer, issuer.ready)
+        gate.metrics.directory_up(not gate.view.away)
+        age = gate.view.confirmed_age
+        if age is not None:
+            gate.metrics.directory_confirmed(time.time() - age)
+        for engine in gate.engines.engines:
+            for replica in engine.replicas:
+                gate.metrics.engine_up(engine.name, str(replica.pool.address), replica.reachable)
+        await asyncio.sleep(LOOK_SECONDS)

@@ -1,0 +1,75 @@
+"""What a probe says about one endpoint of one replica, decided from what the engine reported. Pure.
+
+A salt separates only where the engine honours it, and an engine that drops the field answers 200 all the same (vLLM's
+request models accept unknown fields). So nothing is believed but behaviour: the same salt must reuse, another must
+not. The first half is the positive control: without it, "no reuse" proves nothing (vLLM pull request 53347).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Literal
+
+
+class Verdict(Enum):
+    """Contract section 5, proof."""
+
+    PROVEN = "proven"
+    NO_CACHE = "no cache"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A verdict and the check behind it, in words for an operator."""
+
+    verdict: Verdict
+    check: str
+
+    def allows(self, proof: Literal["strict", "warn", "off"]) -> bool:
+        """Whether a request may go to this endpoint under the engine's `proof` setting."""
+        return proof != "strict" or self.verdict in (Verdict.PROVEN, Verdict.NO_CACHE)
+
+
+NOT_PROBED = Finding(Verdict.UNKNOWN, "the endpoint has not been probed yet")
+
+
+@dataclass(frozen=True, slots=True)
+class ProbePair:
+    """The tokens reused by three requests with one text: a salt's first, the same salt's second, another salt's first.
+
+    None where the engine did not report the number.
+    """
+
+    first: int | None
+    same_salt: int | None
+    other_salt: int | None
+
+
+def judge(pair: ProbePair, *, prefix_caching: bool | None) -> Finding:
+    """`prefix_caching` is what the engine's own metrics say of its configuration, None where they say nothing."""
+    if pair.other_salt is not None and pair.other_salt > 0:
+        return Finding(
+            Verdict.FAILED,
+            f"another salt reused {pair.other_salt} prompt tokens: the engine does not separate by cache_salt",
+        )
+    if pair.first is not None and pair.first > 0:
+        return Finding(
+            Verdict.FAILED,
+            f"a fresh salt reused {pair.first} prompt tokens: the engine does not separate by cache_salt",
+        )
+    if prefix_caching is False:
+        return Finding(Verdict.NO_CACHE, "the engine's metrics say that prefix caching is off")
+    if pair.same_salt is None or pair.other_salt is None:
+        return Finding(
+            Verdict.UNKNOWN,
+            "the engine does not report reused tokens: start vLLM with --enable-prompt-tokens-details",
+        )
+    if pair.same_salt == 0:
+        return Finding(
+            Verdict.UNKNOWN,
+            "the same salt reused nothing: is prefix caching on (--enable-prefix-caching), is the cache large enough?",
+        )
+    return Finding(Verdict.PROVEN, f"the same salt reused {pair.same_salt} prompt tokens, another salt none")

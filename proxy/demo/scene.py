@@ -1,0 +1,126 @@
+"""The scene that the demo plays: who sends the same text after whom, how soon the first token comes, what was
+reused.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import statistics
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import aiohttp
+
+from proxy.demo.cast import ALICE, BOB, CAROL, Role
+
+# The number of words of each prompt, and roughly the tokens that they become on the simulator.
+LENGTHS: Final = (("medium", 1130), ("long", 2980))
+
+
+class SceneFailed(Exception):  # noqa: N818 - what the person at the keyboard reads
+    """A request of the scene was not answered as it must be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table. `seconds` is the client's own time to the first token; tokens are as the engine counts."""
+
+    prompt: str
+    who: str
+    seconds: float
+    prompt_tokens: int
+    reused: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One step of the scene: who sends the text, and what is said of him."""
+
+    role: Role
+    caption: str
+
+
+LINES: Final = (
+    Line(ALICE, "Alice (acme/apollo) sends it"),
+    Line(CAROL, "Carol, her colleague, sends the same"),
+    Line(BOB, "Bob (globex/hermes), a stranger"),
+    Line(BOB, "Bob sends it again"),
+)
+
+
+async def play(
+    session: aiohttp.ClientSession, url: str, tokens: dict[str, str], *, model: str, trials: int
+) -> AsyncIterator[Row]:
+    """The rows as they happen; with several trials the medians of each. A text of its own for each trial."""
+    for name, words in LENGTHS:
+        if trials == 1:
+            text = _text(words)
+            for line in LINES:
+                yield await _send(session, url, tokens, line, name, text, model)
+            continue
+        runs = []
+        for _ in range(trials):
+            text = _text(words)
+            runs.append([await _send(session, url, tokens, line, name, text, model) for line in LINES])
+        for rows in zip(*runs, strict=True):
+            yield _median(rows)
+
+
+def _median(rows: Sequence[Row]) -> Row:
+    reused = [row.reused for row in rows if row.reused is not None]
+    return Row(
+        rows[0].prompt,
+        rows[0].who,
+        statistics.median(row.seconds for row in rows),
+        round(statistics.median(row.prompt_tokens for row in rows)),
+        round(statistics.median(reused)) if reused else None,
+    )
+
+
+def _text(words: int) -> str:
+    """A text that nobody has sent before: what is reused of it was sent in this scene."""
+    return f"Summarise report {secrets.token_hex(8)}: " + " ".join(f"item{n * 7919 % 10007}" for n in range(words))
+
+
+async def _send(
+    session: aiohttp.ClientSession, url: str, tokens: dict[str, str], line: Line, prompt: str, text: str, model: str
+) -> Row:
+    document = {
+        "model": model,
+        "messages": [{"role": "user", "content": text}],
+        "max_tokens": 4,
+        "temperature": 0,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    headers = {
+        "Authorization": f"Bearer {tokens[line.role.username]}",
+        "OpenAI-Organization": line.role.workspace,
+        "OpenAI-Project": line.role.project,
+    }
+    began = time.perf_counter()
+    first: float | None = None
+    usage: dict[str, object] = {}
+    async with session.post(f"{url}/v1/chat/completions", json=document, headers=headers) as answer:
+        if answer.status != 200:
+            raise SceneFailed(f"status {answer.status}: {await answer.text()}")
+        async for event in _events(answer.content):
+            choices = event.get("choices")
+            if first is None and isinstance(choices, list) and choices and choices[0]["delta"].get("content"):
+                first = time.perf_counter() - began
+            told = event.get("usage")
+            usage = told if isinstance(told, dict) else usage
+    if first is None:
+        raise SceneFailed("the engine answered without a token")
+    details = usage.get("prompt_tokens_details")
+    reused = details.get("cached_tokens") if isinstance(details, dict) else None
+    return Row(prompt, line.caption, first, int(str(usage.get("prompt_tokens", 0))), reused)
+
+
+async def _events(content: aiohttp.StreamReader) -> AsyncIterator[dict[str, object]]:
+    async for line in content:
+        if line.startswith(b"data: {"):
+            yield json.loads(line[6:])

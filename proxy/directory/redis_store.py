@@ -1,0 +1,240 @@
+"""The directory in Redis. `redis-layout.md` describes the keys, so that a company's own sync can write them too."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Mapping
+from contextlib import aclosing, asynccontextmanager
+from typing import Any, Final, Protocol
+
+from redis.asyncio import ConnectionPool, Redis
+from redis.asyncio.client import PubSub
+from redis.asyncio.connection import SSLConnection, parse_url
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError, WatchError
+from redis.maint_notifications import MaintNotificationsConfig
+
+from config.settings import Directory as Settings
+from proxy.directory.changes import Change, Deed
+from proxy.directory.records import RawRecords, Records, block_record, parse_records
+from proxy.directory.store import StoreUnavailable
+from proxy.isolation.ring import Ring, record_name
+from proxy.tls import client_context
+
+PREFIX: Final = "{saltgate}:1:"
+GENERATION: Final = PREFIX + "generation"
+WORKSPACES: Final = PREFIX + "workspaces"
+BLOCKS: Final = PREFIX + "blocks"
+RING: Final = PREFIX + "ring"
+RAISES: Final = PREFIX + "raises"
+UNIT_KEYS: Final = PREFIX + "unit_keys"
+CHANGES: Final = PREFIX + "changes"
+
+_Command = tuple[str | bytes | int, ...]
+_READ: Final[tuple[_Command, ...]] = (
+    ("GET", GENERATION),
+    ("HGETALL", WORKSPACES),
+    ("SMEMBERS", BLOCKS),
+    ("HGETALL", RING),
+    ("HGETALL", RAISES),
+    ("HGETALL", UNIT_KEYS),
+)
+
+# One answer of Redis may be large (all workspaces), so only short questions have the short limit.
+_SHORT_SECONDS: Final = 1.0
+_LONG_SECONDS: Final = 5.0
+_ATTEMPTS: Final = 60
+_HEARD_AT_ONCE: Final = 100
+
+
+class RedisStore:
+    """The Redis of `[directory]`, over a pool of connections of its own."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Opens no connection yet. Raises ValueError where the URL or a certificate cannot be used."""
+        self._pool = _pool(settings)
+        self._redis = Redis(connection_pool=self._pool)
+
+    @asynccontextmanager
+    async def hearing(self) -> AsyncIterator[_RedisHearing]:
+        async with aclosing(self._redis.pubsub()) as pubsub:
+            async with _bounded(_SHORT_SECONDS):
+                await pubsub.subscribe(CHANGES)
+                if await pubsub.get_message(timeout=_SHORT_SECONDS) is None:
+                    raise TimeoutError
+            yield _RedisHearing(pubsub)
+
+    async def stamp(self) -> bytes:
+        async with _bounded(_SHORT_SECONDS), self._redis.pipeline(transaction=True) as pipe:
+            _queue(pipe, ("GET", GENERATION), ("HGET", RING, "id"))
+            generation, ring_id = await pipe.execute()
+        return _stamp(generation, ring_id)
+
+    async def read(self) -> Records:
+        async with _bounded(_LONG_SECONDS), self._redis.pipeline(transaction=True) as pipe:
+            _queue(pipe, *_READ)
+            answers = await pipe.execute()
+        return _records(*answers)
+
+    async def change(self, deed: Deed) -> Change:
+        for attempt in range(_ATTEMPTS):
+            async with _bounded(2 * _LONG_SECONDS), self._redis.pipeline(transaction=True) as pipe:
+                await pipe.watch(GENERATION, WORKSPACES, BLOCKS, RING, RAISES, UNIT_KEYS)
+                change = deed(await _watched_records(pipe))
+                _begin(pipe)
+                _queue(pipe, *_commands(change))
+                if await _executed(pipe):
+                    return change
+            await asyncio.sleep(0.001 * min(attempt, 50))
+        raise StoreUnavailable("the directory in Redis changes so often that nothing can be written; try again")
+
+    async def close(self) -> None:
+        await self._redis.aclose()
+        await self._pool.aclose()
+
+
+class _RedisHearing:
+    def __init__(self, pubsub: PubSub) -> None:
+        self._pubsub = pubsub
+
+    async def heard(self, within: float) -> bool:
+        async with _bounded(within + _SHORT_SECONDS):
+            if await self._next(within) is None:
+                return False
+            # Many changes in a row are one reason to read.
+            for _ in range(_HEARD_AT_ONCE):
+                if await self._next(0) is None:
+                    break
+        return True
+
+    async def _next(self, within: float) -> object | None:
+        message: object | None = await self._pubsub.get_message(ignore_subscribe_messages=True, timeout=within)
+        return message
+
+
+@asynccontextmanager
+async def _bounded(seconds: float) -> AsyncIterator[None]:
+    """At most that long, and Redis's troubles in our words."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError as error:
+        raise StoreUnavailable(
+            "Redis does not answer in time; look at [directory].redis and at Redis itself"
+        ) from error
+    except (RedisError, OSError) as error:
+        raise StoreUnavailable(
+            f"Redis cannot be used: {error}; look at [directory].redis and at Redis itself"
+        ) from error
+
+
+def _stamp(generation: bytes | None, ring_id: bytes | None) -> bytes:
+    """The ring's id is part of it: a Redis that was emptied and filled anew may be at the same generation as before."""
+    return (generation or b"") + b" " + (ring_id or b"")
+
+
+def _records(
+    generation: bytes | None,
+    workspaces: Mapping[bytes, bytes],
+    blocks: Iterable[bytes],
+    ring: Mapping[bytes, bytes],
+    raises: Mapping[bytes, bytes],
+    unit_keys: Mapping[bytes, bytes],
+) -> Records:
+    raw = RawRecords(generation or b"", workspaces, blocks, ring, raises, unit_keys)
+    return parse_records(raw, stamp=_stamp(generation, ring.get(b"id")))
+
+
+def _commands(change: Change) -> Iterator[_Command]:
+    """The change as commands of one transaction. Even an empty change reads something: that the transaction holds tells
+    that it was decided on records of one moment."""
+    if change.is_empty:
+        yield "GET", GENERATION
+        return
+    for name, document in change.workspaces.items():
+        yield ("HDEL", WORKSPACES, name) if document is None else ("HSET", WORKSPACES, name, document)
+    for unit in change.raises:
+        yield "HINCRBY", RAISES, record_name(unit), 1
+    if change.ring is not None:
+        yield "HSET", RING, *_ring_record(change.ring)
+    if change.block is not None:
+        yield "SADD", BLOCKS, block_record(*change.block)
+    if change.unblock is not None:
+        yield "SREM", BLOCKS, block_record(*change.unblock)
+    yield "INCR", GENERATION
+    yield "PUBLISH", CHANGES, "changed"
+
+
+def _ring_record(ring: Ring) -> tuple[str | int, ...]:
+    return "id", ring.id, "first_key", ring.first_key, "base_epoch", ring.base_epoch
+
+
+class _Transaction(Protocol):
+    """A redis-py pipeline as far as it is used here: what it is given waits in it until it is executed."""
+
+    def immediate_execute_command(self, *command: str | bytes | int) -> Awaitable[Any]: ...
+
+    def multi(self) -> object: ...
+
+    def execute_command(self, *command: str | bytes | int) -> object: ...
+
+    def execute(self) -> Awaitable[object]: ...
+
+
+async def _watched_records(pipe: _Transaction) -> Records:
+    """The records between WATCH and MULTI: if they change before the change is written, it is not written."""
+    return _records(*[await pipe.immediate_execute_command(*command) for command in _READ])
+
+
+def _queue(pipe: _Transaction, *commands: _Command) -> None:
+    for command in commands:
+        pipe.execute_command(*command)
+
+
+def _begin(pipe: _Transaction) -> None:
+    """Ends the immediate commands that came after WATCH."""
+    pipe.multi()
+
+
+async def _executed(pipe: _Transaction) -> bool:
+    """Whether the transaction was written; not, where a watched key has changed."""
+    try:
+        await pipe.execute()
+    except WatchError:
+        return False
+    return True
+
+
+def _pool(settings: Settings) -> ConnectionPool:
+    if settings.redis is None:
+        raise ValueError("[directory].redis is not set")
+    address = parse_url(settings.redis)
+    unknown = set(address) - {"host", "port", "path", "db", "username", "password", "connection_class"}
+    if unknown:
+        # Such as ssl_cert_reqs=none: what guards the connection is not for a URL to change.
+        raise ValueError(f"[directory].redis may not set {', '.join(sorted(unknown))}; leave out what follows the ?")
+    options: dict[str, Any] = {
+        **address,
+        "protocol": 3,
+        "socket_timeout": _LONG_SECONDS,
+        "socket_connect_timeout": _SHORT_SECONDS,
+        "retry": Retry(NoBackoff(), 0),
+        "maint_notifications_config": MaintNotificationsConfig(enabled=False),
+    }
+    if settings.username is not None:
+        options["username"] = settings.username
+    if settings.password is not None:
+        options["password"] = settings.password.value.decode()
+    if address.get("connection_class") is SSLConnection:
+        options |= {"connection_class": _TlsConnection, "tls": client_context(settings.ca, settings.client_cert)}
+    return ConnectionPool(**options)
+
+
+class _TlsConnection(SSLConnection):
+    """A TLS connection under our context instead of one made of redis-py's own options."""
+
+    def __init__(self, *, tls: ssl.SSLContext, **options: Any) -> None:
+        super().__init__(**options)
+        self.ssl_context.context = tls

@@ -1,0 +1,116 @@
+"""From a client's body to a `ClientRequest`: only what the endpoint's table lets pass, and nothing of it altered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from msgspec import Raw
+
+from proxy.engines.members import FALSE, NULL, STRING, TRUE, kind, read_object, read_text
+from proxy.engines.profile import MAX_MODEL_CHARACTERS, Endpoint, Operation
+from proxy.refusals import InvalidRequest
+
+# A few bytes of JSON become a whole object in memory, so a large body has a bound on values beside the one on bytes:
+# more of these than any context window can hold. Counting costs as much as decoding, so small bodies are spared it.
+LARGE_BODY_BYTES: Final = 2**20
+MAX_OBJECTS: Final = 2**18
+MAX_VALUES: Final = 2**21
+
+
+@dataclass(frozen=True, slots=True)
+class ClientRequest:
+    """What a client asks for, checked field by field, without a salt. Only `read_body` makes one.
+
+    `wants_usage` and `continuous_usage` are the client's own `stream_options`; both are False on endpoints that have
+    none. `fields` are the admitted fields as the client wrote them, `stream_options` not among them.
+    """
+
+    endpoint: Endpoint
+    model: str
+    stream: bool
+    wants_usage: bool
+    continuous_usage: bool
+    fields: Mapping[str, Raw] = field(repr=False)
+
+
+def read_body(endpoint: Endpoint, body: bytes) -> ClientRequest:
+    """The request in `body`, a JSON object in UTF-8 (RFC 8259 section 8.1). Raises InvalidRequest.
+
+    Names are compared decoded. A member named twice is refused at every level that is opened: the body, messages,
+    parts, tools. Below those levels (schemas, arguments, texts) nothing is looked at and nothing changed.
+    """
+    _check_encoding(body)
+    _check_size(body)
+    members = read_object(body, None)
+    model = _model(members)
+    stream = endpoint.streams and _boolean(members, "stream", "stream")
+    wants_usage, continuous_usage = _usage_options(endpoint, members, stream=stream)
+    fields = {}
+    for name, raw in members.items():
+        rule = endpoint.fields.get(name)
+        admitted = rule.admit(name, raw) if rule is not None else None
+        if admitted is not None:
+            fields[name] = admitted
+    _check_echo(endpoint, fields)
+    fields["model"] = members["model"]
+    if stream:
+        fields["stream"] = members["stream"]
+    return ClientRequest(endpoint, model, stream, wants_usage, continuous_usage, fields)
+
+
+def _check_encoding(body: bytes) -> None:
+    # Once for the whole body: the JSON decoder does not look into values that it skips.
+    if not body.isascii():
+        try:
+            str(body, "utf-8")
+        except UnicodeDecodeError as error:
+            raise InvalidRequest("The body must be UTF-8.", reason="not_utf8") from error
+
+
+def _check_size(body: bytes) -> None:
+    if len(body) <= LARGE_BODY_BYTES:
+        return
+    if body.count(b"{") > MAX_OBJECTS or body.count(b",") > MAX_VALUES:
+        raise InvalidRequest("The body holds more objects or values than can be answered.", reason="too_many_values")
+
+
+def _model(members: Mapping[str, Raw]) -> str:
+    raw = members.get("model")
+    model = read_text(raw, "model") if raw is not None and kind(raw) == STRING else ""
+    if not 1 <= len(model) <= MAX_MODEL_CHARACTERS:
+        raise InvalidRequest("model must name the model to ask. GET /v1/models lists yours.", param="model")
+    return model
+
+
+def _usage_options(endpoint: Endpoint, members: Mapping[str, Raw], *, stream: bool) -> tuple[bool, bool]:
+    """The client's `include_usage` and `continuous_usage_stats`; the second counts only with the first, as in vLLM."""
+    raw = members.get("stream_options")
+    if not endpoint.usage_on_demand or raw is None or kind(raw) == NULL:
+        return False, False
+    options = read_object(raw, "stream_options")
+    if not stream:
+        raise InvalidRequest("stream_options needs stream to be true.", param="stream_options")
+    include = _boolean(options, "include_usage", "stream_options.include_usage")
+    continuous = _boolean(options, "continuous_usage_stats", "stream_options.continuous_usage_stats")
+    return include, include and continuous
+
+
+def _boolean(members: Mapping[str, Raw], name: str, where: str) -> bool:
+    """A JSON boolean, absent and null being false. vLLM would take "yes" and 1 for true as well: what the gate relays
+    as a whole answer and the engine sends as a stream must not differ."""
+    raw = members.get(name)
+    first = NULL if raw is None else kind(raw)
+    if first not in (TRUE, FALSE, NULL):
+        raise InvalidRequest(f"{where} must be true or false.", param=where)
+    return first == TRUE
+
+
+def _check_echo(endpoint: Endpoint, fields: Mapping[str, Raw]) -> None:
+    # Together they are prompt logprobs by another name (vllm/entrypoints/openai/completion/protocol.py).
+    if endpoint.operation is not Operation.COMPLETIONS or not _boolean(fields, "echo", "echo"):
+        return
+    logprobs = fields.get("logprobs")
+    if logprobs is not None and kind(logprobs) != NULL:
+        raise InvalidRequest("echo with logprobs is not enabled on this deployment. Send one of them.", param="echo")

@@ -1,0 +1,95 @@
+"""Opening JSON objects one level at a time.
+
+Names are compared decoded, so no spelling of a name escapes a rule; values stay the bytes that the client wrote, so
+nothing that a rule lets pass is changed. A name that occurs twice is refused, because decoders differ in which of the
+two they take (RFC 8259 section 4).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from msgspec import Raw
+
+from proxy.refusals import InvalidRequest
+
+STRING: Final = ord('"')
+ARRAY: Final = ord("[")
+OBJECT: Final = ord("{")
+NULL: Final = ord("n")
+TRUE: Final = ord("t")
+FALSE: Final = ord("f")
+
+
+class _Name:
+    """A member's name as a key that equals only itself, so that a dict of them keeps doubled names apart."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+def _name(_: type, text: object) -> _Name:
+    return _Name(str(text))
+
+
+_OBJECT: Final = msgspec.json.Decoder(dict[str, Raw])
+_OBJECTS: Final = msgspec.json.Decoder(list[dict[str, Raw]])
+_PAIRS: Final = msgspec.json.Decoder(dict[_Name, Raw], dec_hook=_name)
+_LISTS_OF_PAIRS: Final = msgspec.json.Decoder(list[dict[_Name, Raw]], dec_hook=_name)
+_TEXT: Final = msgspec.json.Decoder(str)
+_ENCODER: Final = msgspec.json.Encoder()
+
+
+def kind(raw: Raw) -> int:
+    """The first byte of a JSON value, which tells its type."""
+    return memoryview(raw)[0]
+
+
+def read_object(data: bytes, where: str | None) -> dict[str, Raw]:
+    """The members of a JSON object. Raises InvalidRequest for anything else, and for a name that occurs twice.
+
+    `where` is the object's place in the client's body for the refusal's `param`; None is the body itself.
+    """
+    try:
+        members = _OBJECT.decode(data)
+        # What is encoded again is never longer, so an equal length proves that no member was lost. It is shorter also
+        # where there was white space or an escaped name: then every pair is looked at.
+        if len(_ENCODER.encode(members)) != len(data) and len(_PAIRS.decode(data)) != len(members):
+            raise _doubled(where)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidRequest(f"{where or 'The body'} must be a JSON object.", param=where, reason="not_json") from error
+    return members
+
+
+def read_objects(data: bytes, where: str) -> list[dict[str, Raw]]:
+    """The members of each object of a JSON array, under the same rules as `read_object`."""
+    try:
+        objects = _OBJECTS.decode(data)
+        if len(_ENCODER.encode(objects)) != len(data) and any(
+            len(pairs) != len(members) for pairs, members in zip(_LISTS_OF_PAIRS.decode(data), objects, strict=True)
+        ):
+            raise _doubled(where)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidRequest(f"{where} must be an array of JSON objects.", param=where, reason="not_json") from error
+    return objects
+
+
+def read_text(raw: Raw, where: str) -> str:
+    """A JSON string's value. Raises InvalidRequest for anything else."""
+    try:
+        return _TEXT.decode(raw)
+    except msgspec.DecodeError as error:
+        raise InvalidRequest(f"{where} must be a string.", param=where) from error
+
+
+def write(value: dict[str, Raw] | list[dict[str, Raw]]) -> Raw:
+    """The JSON of opened objects, every value as it came."""
+    return Raw(_ENCODER.encode(value))
+
+
+def _doubled(where: str | None) -> InvalidRequest:
+    place = f"An object in {where}" if where else "The body"
+    return InvalidRequest(f"{place} names a member twice. Send each once.", param=where, reason="doubled_member")

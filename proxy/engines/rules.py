@@ -1,0 +1,239 @@
+"""What the gate does with one field of a client's body. The table of fields is `profile.py`.
+
+Each rule has `admit`: the value to send upstream, byte for byte the client's own wherever it can be, or None for a
+field that is not sent, or an InvalidRequest that names the field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Raw
+
+from proxy.engines.members import ARRAY, FALSE, NULL, STRING, kind, read_objects, read_text, write
+from proxy.refusals import InvalidRequest
+
+# vLLM allows 64 levels of schema (vllm/sampling_params.py, MAX_STRUCTURED_OUTPUT_JSON_NESTING); up to 8 wrap one.
+MAX_SCHEMA_LEVELS: Final = 72
+MAX_SCHEMA_BYTES: Final = 256 * 1024
+MAX_TOOLS_BYTES: Final = 1024 * 1024
+MAX_OBJECTS_IN_ARRAY: Final = 16_384
+MAX_TOKEN_ID: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """The value passes if it has the form. `must_be` completes "… must be" for who sent another. Null passes: it is
+    every protocol's way to say "not given", and an engine that wants a value says so."""
+
+    form: msgspec.json.Decoder[object]
+    must_be: str
+
+    def admit(self, where: str, raw: Raw) -> Raw | None:
+        if kind(raw) != NULL:
+            try:
+                self.form.decode(raw)
+            except (msgspec.DecodeError, RecursionError) as error:
+                raise InvalidRequest(f"{where} must be {self.must_be}.", param=where) from error
+        return raw
+
+
+@dataclass(frozen=True, slots=True)
+class Drops:
+    """The field is left out, and the client's answer stays the same. `why` is the reason, for who reads the table."""
+
+    why: str
+
+    def admit(self, where: str, raw: Raw) -> Raw | None:  # noqa: ARG002 - whatever it holds
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Refuses:
+    """Leaving the field out would change the answer, so it is refused and the client told what to do.
+
+    Values that ask for nothing pass as left out: null, false, an empty array or object, and those of `harmless`.
+    """
+
+    remedy: str
+    harmless: frozenset[bytes] = frozenset()
+
+    def admit(self, where: str, raw: Raw) -> Raw | None:
+        if kind(raw) in (NULL, FALSE) or bytes(memoryview(raw)[:64]) in self.harmless | _NOTHING:
+            return None
+        raise InvalidRequest(self.remedy, param=where, reason="field_refused")
+
+
+_NOTHING: Final = frozenset({b"[]", b"{}"})
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """An object, of bounded size and depth: the engine compiles it into a grammar, on a process that serves everybody
+    (vllm/v1/structured_output/backend_xgrammar.py)."""
+
+    form: msgspec.json.Decoder[object]
+    must_be: str
+    most_bytes: int = MAX_SCHEMA_BYTES
+
+    def admit(self, where: str, raw: Raw) -> Raw | None:
+        if kind(raw) == NULL:
+            return raw
+        check_schema(where, raw, self.most_bytes)
+        try:
+            self.form.decode(raw)
+        except msgspec.DecodeError as error:
+            raise InvalidRequest(f"{where} must be {self.must_be}.", param=where) from error
+        return raw
+
+
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """Texts to complete or embed: a string, token ids, or up to `most` of either (the forms that OpenAI has)."""
+
+    most: int
+
+    def admit(self, where: str, raw: Raw) -> Raw | None:
+        if kind(raw) == STRING:
+            return raw
+        if kind(raw) != ARRAY:
+            raise self._malformed(where)
+        try:
+            count = _count_prompts(raw)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise self._malformed(where) from error
+        if not 1 <= count <= self.most:
+            raise InvalidRequest(f"{where} must hold 1 to {self.most} texts.", param=where)
+        return raw
+
+    def _malformed(self, where: str) -> InvalidRequest:
+        return InvalidRequest(f"{where} must be a string, an array of strings, or arrays of token ids.", param=where)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """An object that the gate opens. Only `members` are relayed.
+
+    `text` names a member that must be a string, `one_of` members with a closed set of values, `opens` members whose
+    arrays are opened in turn.
+    """
+
+    members: frozenset[str]
+    text: str | None = None
+    one_of: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    opens: Mapping[str, Opens] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Opens:
+    """An array of objects, told apart by their member `tag`. A tag that is not in `shapes` is refused.
+
+    `untagged` is the tag of an object without one, where the protocol has such a default. `or_text`: a string may stand
+    in the array's place. `refused` are tags with a better word for why they are; `signs` are members that make any
+    object one of these, also where they are null. `schema_bytes` bounds the whole array as a schema.
+    """
+
+    tag: str
+    shapes: Mapping[str, Shape]
+    untagged: str | None = None
+    or_text: bool = False
+    refused: Mapping[str, str] = field(default_factory=dict)
+    signs: frozenset[str] = frozenset()
+    schema_bytes: int | None = None
+
+    def admit(self, where: str, raw: Raw) -> Raw:
+        first = kind(raw)
+        if first == NULL or (first == STRING and self.or_text):
+            return raw
+        if first != ARRAY:
+            form = "a string or an array" if self.or_text else "an array"
+            raise InvalidRequest(f"{where} must be {form} of objects.", param=where)
+        if self.schema_bytes is not None:
+            check_schema(where, raw, self.schema_bytes)
+        objects = read_objects(raw, where)
+        if len(objects) > MAX_OBJECTS_IN_ARRAY:
+            raise InvalidRequest(f"{where} must hold at most {MAX_OBJECTS_IN_ARRAY} objects.", param=where)
+        kept = [self._admit_object(f"{where}[{index}]", members) for index, members in enumerate(objects)]
+        return raw if all(new is old for new, old in zip(kept, objects, strict=True)) else write(kept)
+
+    def _admit_object(self, where: str, members: dict[str, Raw]) -> dict[str, Raw]:
+        """The object's own dict where nothing has to change, so that the array's own bytes can be sent."""
+        for sign in self.signs:
+            if sign in members:
+                raise InvalidRequest(self.refused[sign], param=f"{where}.{sign}", reason="member_refused")
+        shape = self._shape(where, members)
+        kept = {name: raw for name, raw in members.items() if name in shape.members}
+        changed = len(kept) != len(members)
+        for name, values in shape.one_of.items():
+            if name in kept and read_text(kept[name], f"{where}.{name}") not in values:
+                raise InvalidRequest(f"{where}.{name} must be one of: {_listed(values)}.", param=f"{where}.{name}")
+        for name, opens in shape.opens.items():
+            if name in kept:
+                admitted = opens.admit(f"{where}.{name}", kept[name])
+                changed |= admitted is not kept[name]
+                kept[name] = admitted
+        if shape.text is not None and (shape.text not in kept or kind(kept[shape.text]) != STRING):
+            raise InvalidRequest(f"{where}.{shape.text} must be a string.", param=f"{where}.{shape.text}")
+        return kept if changed else members
+
+    def _shape(self, where: str, members: dict[str, Raw]) -> Shape:
+        param = f"{where}.{self.tag}"
+        raw = members.get(self.tag)
+        tag = self.untagged if raw is None or kind(raw) == NULL else read_text(raw, param)
+        if tag is None:
+            raise InvalidRequest(f"{param} must be given.", param=param)
+        shape = self.shapes.get(tag)
+        if shape is None:
+            fault = f"{param} must be one of: {_listed(self.shapes)}."
+            raise InvalidRequest(self.refused.get(tag, fault), param=param)
+        return shape
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))
+
+
+Rule = Passes | Drops | Refuses | Schema | Prompts | Opens
+
+
+_ANYTHING: Final = msgspec.json.Decoder(object)
+
+
+def check_schema(where: str, raw: Raw, most_bytes: int) -> None:
+    """Raises InvalidRequest for a value that is larger or deeper than an engine should be asked to compile."""
+    if len(raw) > most_bytes:
+        raise InvalidRequest(f"{where} must be at most {most_bytes // 1024} KiB of JSON.", param=where)
+    try:
+        level = [_ANYTHING.decode(raw)]
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidRequest(f"{where} holds a number that is too large, or nests too deep.", param=where) from error
+    for _ in range(MAX_SCHEMA_LEVELS):
+        level = [child for node in level for child in _children(node)]
+        if not level:
+            return
+    raise InvalidRequest(f"{where} must nest at most {MAX_SCHEMA_LEVELS} levels.", param=where)
+
+
+_TokenId = Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKEN_ID)]
+_TEXTS: Final = msgspec.json.Decoder(list[str])
+_TOKENS: Final = msgspec.json.Decoder(list[_TokenId])
+_TOKEN_LISTS: Final = msgspec.json.Decoder(list[list[_TokenId]])
+
+
+def _count_prompts(array: Raw) -> int:
+    """How many texts the array holds; token ids are one. Raises msgspec.DecodeError for other arrays."""
+    match bytes(memoryview(array)[1:1024]).lstrip(b" \t\r\n")[:1]:
+        case b'"':
+            return len(_TEXTS.decode(array))
+        case b"[":
+            return len(_TOKEN_LISTS.decode(array))
+        case _:
+            return min(1, len(_TOKENS.decode(array)))
+
+
+def _children(node: object) -> list[object]:
+    values = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+    return [value for value in values if isinstance(value, dict | list)]

@@ -1,0 +1,168 @@
+"""Reading an engine's answer: what was used, and what a client must not see."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from proxy.engines.profile import Operation
+from proxy.isolation.salt import Salt
+
+# Members of an answer that speak of the engine and not to the client: cache transfers between engines, its own timing
+# and queue, and the prompt as it rendered it (vllm/entrypoints/…/protocol.py of each endpoint).
+HIDDEN_MEMBERS: Final = frozenset(
+    {
+        "kv_transfer_params",
+        "ec_transfer_params",
+        "metrics",
+        "prompt_token_ids",
+        "prompt_text",
+        "prompt_logprobs",
+        "input_messages",
+        "output_messages",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one request. `prompt` is the whole prompt, `reused` the part of it that came from the prefix cache.
+
+    None is unknown, which is not zero: vLLM reports reuse only with --enable-prompt-tokens-details (always on
+    /v1/responses), and no output where a stream has only begun.
+    """
+
+    prompt: int
+    reused: int | None
+    output: int | None
+
+
+def read_usage(operation: Operation, body: bytes) -> Usage | None:
+    """The usage that a whole answer tells; None where it tells none."""
+    try:
+        usage = _ANSWER.decode(body).usage
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return None if usage is UNSET else usage_of(operation, usage)
+
+
+def usage_of(operation: Operation, member: bytes) -> Usage | None:
+    """The usage in an answer's or event's `usage` member."""
+    try:
+        return _READERS[operation].decode(member).usage()
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def clean_answer(operation: Operation, body: bytes, *, show_reuse: bool) -> bytes:
+    """A whole answer as the client may see it: the engine's own bytes, unless something in it has to be hidden."""
+    try:
+        members = _MEMBERS.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        return body
+    kept = {name: raw for name, raw in members.items() if name not in HIDDEN_MEMBERS or bytes(raw) == b"null"}
+    hidden = len(kept) != len(members)
+    usage = None if show_reuse or "usage" not in kept else hide_reuse(operation, kept["usage"])
+    if usage is not None:
+        kept["usage"] = Raw(usage)
+        hidden = True
+    return _ENCODER.encode(kept) if hidden else body
+
+
+def hide_reuse(operation: Operation, member: bytes) -> bytes | None:
+    """The `usage` member without reuse; None where it tells none already.
+
+    /v1/responses demands the count, so it is 0 there. On /v1/messages `input_tokens` is then the whole prompt, which it
+    otherwise tells only together with what was reused (vllm/entrypoints/anthropic/serving.py, _build_anthropic_usage).
+    """
+    try:
+        members = _MEMBERS.decode(member)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    telling = [name for name in _TELLS_REUSE[operation] if name in members and bytes(members[name]) != b"null"]
+    if not telling:
+        return None
+    kept = {name: raw for name, raw in members.items() if name not in telling}
+    if operation is Operation.RESPONSES:
+        kept["input_tokens_details"] = _NOTHING_REUSED
+    if operation is Operation.MESSAGES:
+        usage = usage_of(operation, member)
+        if usage is not None:
+            kept["input_tokens"] = Raw(b"%d" % usage.prompt)
+    return _ENCODER.encode(kept)
+
+
+_TELLS_REUSE: Final[Mapping[Operation, tuple[str, ...]]] = {
+    Operation.CHAT: ("prompt_tokens_details",),
+    Operation.COMPLETIONS: ("prompt_tokens_details",),
+    Operation.EMBEDDINGS: ("prompt_tokens_details",),
+    Operation.RESPONSES: ("input_tokens_details",),
+    Operation.MESSAGES: ("cache_read_input_tokens", "cache_creation_input_tokens"),
+}
+_NOTHING_REUSED: Final = Raw(b'{"cached_tokens":0,"cache_write_tokens":0}')
+
+
+def holds_salt(salt: Salt, data: bytes) -> bool:
+    """Whether an answer would tell the salt that protects it."""
+    return salt.value.encode("ascii") in data
+
+
+class _Answer(msgspec.Struct):
+    usage: Raw | UnsetType = UNSET
+
+
+class _Cached(msgspec.Struct):
+    cached_tokens: int | None = None
+
+
+class _OpenAIUsage(msgspec.Struct):
+    """Chat, completions and embeddings (vllm/entrypoints/serve/engine/protocol.py, UsageInfo)."""
+
+    prompt_tokens: int
+    completion_tokens: int | None = None
+    prompt_tokens_details: _Cached | None = None
+
+    def usage(self) -> Usage:
+        details = self.prompt_tokens_details
+        return Usage(self.prompt_tokens, details.cached_tokens if details else None, self.completion_tokens)
+
+
+class _ResponsesUsage(msgspec.Struct):
+    """vllm/entrypoints/openai/responses/protocol.py, ResponseUsage."""
+
+    input_tokens: int
+    output_tokens: int | None = None
+    input_tokens_details: _Cached | None = None
+
+    def usage(self) -> Usage:
+        details = self.input_tokens_details
+        return Usage(self.input_tokens, details.cached_tokens if details else None, self.output_tokens)
+
+
+class _MessagesUsage(msgspec.Struct):
+    """vllm/entrypoints/anthropic/protocol.py, AnthropicUsage: `input_tokens` leaves out what the cache gave or took."""
+
+    input_tokens: int
+    output_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+
+    def usage(self) -> Usage:
+        prompt = self.input_tokens + (self.cache_read_input_tokens or 0) + (self.cache_creation_input_tokens or 0)
+        return Usage(prompt, self.cache_read_input_tokens, self.output_tokens)
+
+
+_ANSWER: Final = msgspec.json.Decoder(_Answer)
+_MEMBERS: Final = msgspec.json.Decoder(dict[str, Raw])
+_ENCODER: Final = msgspec.json.Encoder()
+_READERS: Final[Mapping[Operation, msgspec.json.Decoder[_OpenAIUsage | _ResponsesUsage | _MessagesUsage]]] = {
+    Operation.CHAT: msgspec.json.Decoder(_OpenAIUsage),
+    Operation.COMPLETIONS: msgspec.json.Decoder(_OpenAIUsage),
+    Operation.EMBEDDINGS: msgspec.json.Decoder(_OpenAIUsage),
+    Operation.RESPONSES: msgspec.json.Decoder(_ResponsesUsage),
+    Operation.MESSAGES: msgspec.json.Decoder(_MessagesUsage),
+}

@@ -1,0 +1,198 @@
+"""THE WAY OF ONE REQUEST, on one screen, and the Protocols of what it needs.
+
+    credential → Identity → Scope → Salt → StampedRequest → relay → record
+
+Each step takes a proof and returns the next one, or raises a `Refusal`: then nothing was sent to an engine. There is no
+step that could be skipped, because the next one needs what it returns.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from aiohttp import web
+
+from observability.record import Record, Recorder
+from proxy.answers import metadata_document, model_list, one_model, refusal_answer
+from proxy.directory.membership import Named, select_scope
+from proxy.directory.snapshot import Snapshot
+from proxy.engines.body import read_body
+from proxy.engines.profile import Operation
+from proxy.engines.stamp import StampedRequest, stamp
+from proxy.identity import Identity
+from proxy.identity.credential import credential
+from proxy.isolation.ring import KeyRing
+from proxy.isolation.scope import Scope
+from proxy.isolation.unit import Level
+from proxy.refusals import Draining, Refusal
+from proxy.relay.answer import Answer
+from proxy.relay.downstream import ClientGone
+from proxy.relay.pool import Pool
+from proxy.relay.relay import Relay
+from proxy.routes import Generate, ListModels, ResourceMetadata, Route, dialect_of, find_route, named_scope
+from proxy.uploads import read_upload
+
+
+class Identities(Protocol):
+    """Who is calling. Raises a 401 Refusal, or IssuerUnavailable where saltgate cannot know."""
+
+    async def identify(self, token: str) -> Identity: ...
+
+
+class Directory(Protocol):
+    """What callers may act for, as of now. Raises DirectoryUnavailable where that is not known any more."""
+
+    def current(self) -> Snapshot: ...
+
+
+class ServedModel(Protocol):
+    """A model that an engine serves. `base` is False for an adapter (LoRA), which a project must list to use."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def base(self) -> bool: ...
+
+
+class Engines(Protocol):
+    """Which engines serve what, and what is proven of them."""
+
+    def models(self) -> Sequence[ServedModel]: ...
+
+    def replicas(self, scope: Scope, model: str, operation: Operation) -> Sequence[Pool]:
+        """The replicas that may take this request, at least one. Raises ModelNotAllowed, ModelNotFound,
+        EngineUnavailable.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """The deployment's own word where the directory says nothing, and the limits of what is read."""
+
+    unit: Level
+    show_reuse: bool
+    maximum_body_bytes: int
+    request_seconds: float
+    public_url: str
+    issuers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """A caller who may go on, and what that rests on."""
+
+    identity: Identity
+    named: Named
+    snapshot: Snapshot
+    scope: Scope
+
+
+@dataclass(slots=True, kw_only=True)
+class Gateway:
+    """What one worker needs to serve. `draining` is the only state: once set, no request is taken any more."""
+
+    identities: Identities
+    directory: Directory
+    keys: KeyRing
+    engines: Engines
+    relay: Relay
+    recorder: Recorder
+    policy: Policy
+    draining: bool = False
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Serve one request, record it once, whatever happens."""
+        target = request.raw_path
+        try:
+            route = find_route(request.method, target)
+        except Refusal as refusal:
+            with self.recorder.request(method=request.method, route=None) as record:
+                return refusal_answer(request, refusal, dialect_of(target), record, self.policy.public_url)
+        with self.recorder.request(method=request.method, route=route.name) as record:
+            try:
+                return await self._serve(request, route, record)
+            except Refusal as refusal:
+                return refusal_answer(request, refusal, route.dialect, record, self.policy.public_url)
+            except ClientGone:
+                record.ended("client_gone")
+                return Answer(request)
+
+    async def _serve(self, request: web.BaseRequest, route: Route, record: Record) -> web.StreamResponse:
+        if self.draining:
+            raise Draining("saltgate is being restarted. Send the request again.")
+        if isinstance(route.wanted, ResourceMetadata):
+            return metadata_document(request, record, self.policy.public_url, self.policy.issuers)
+        for traceparent in request.headers.getall("traceparent", ())[:1]:
+            record.link(traceparent)
+        admission = await self._admit(tuple(request.headers.items()), route, record)
+        if isinstance(route.wanted, ListModels):
+            return self._list_models(request, route.wanted, admission.scope, record)
+        body = await read_upload(
+            request, maximum_bytes=self.policy.maximum_body_bytes, seconds=self.policy.request_seconds
+        )
+        stamped, replicas = self._stamp(route.wanted, body, admission, record)
+        return await self.relay.relay(stamped, replicas, request, record)
+
+    async def _admit(self, headers: Sequence[tuple[str, str]], route: Route, record: Record) -> Admission:
+        """Who is calling, and for what: before a byte of the body is read."""
+        began = time.perf_counter()
+        identity = await self.identities.identify(credential(headers).token)
+        record.identified(identity.issuer, identity.subject, identity.client, identity.method)
+        authenticated = time.perf_counter()
+        record.stage("auth", authenticated - began)
+        named = named_scope(route, headers)
+        snapshot = self.directory.current()
+        admission = Admission(identity, named, snapshot, self._select(snapshot, identity, named))
+        record.stage("directory", time.perf_counter() - authenticated)
+        return admission
+
+    def _select(self, snapshot: Snapshot, identity: Identity, named: Named) -> Scope:
+        return select_scope(
+            snapshot,
+            identity,
+            named,
+            default_unit=self.policy.unit,
+            default_show_reuse=self.policy.show_reuse,
+        )
+
+    def _stamp(
+        self, wanted: Generate, body: bytes, admission: Admission, record: Record
+    ) -> tuple[StampedRequest, Sequence[Pool]]:
+        """The body, rebuilt from what is allowed, with the salt of its border; and who may take it."""
+        began = time.perf_counter()
+        operation = wanted.endpoint.operation
+        asked = read_body(wanted.endpoint, body)
+        snapshot = self.directory.current()
+        # An upload can take a minute: what the directory says now counts, not what it said before.
+        scope = (
+            admission.scope
+            if snapshot is admission.snapshot
+            else self._select(snapshot, admission.identity, admission.named)
+        )
+        replicas = self.engines.replicas(scope, asked.model, operation)
+        record.asked(operation.value, asked.model, asked.stream)
+        unit = scope.unit(asked.model)
+        record.scoped(scope.workspace, scope.project, scope.collection, str(unit))
+        salt = self.keys.salt(unit, snapshot.ring)
+        record.stamped(salt.fingerprint, salt.key_id, salt.epoch)
+        stamped = stamp(asked, salt, request_id=record.request_id, show_reuse=scope.show_reuse)
+        record.stage("stamp", time.perf_counter() - began)
+        return stamped, replicas
+
+    def _list_models(
+        self, request: web.BaseRequest, wanted: ListModels, scope: Scope, record: Record
+    ) -> web.StreamResponse:
+        record.scoped(scope.workspace, scope.project, scope.collection, scope.policy.value)
+        allowed = [model.id for model in self.engines.models() if may_use(scope, model)]
+        if wanted.model is None:
+            return model_list(request, record, allowed)
+        return one_model(request, record, allowed, wanted.model)
+
+
+def may_use(scope: Scope, model: ServedModel) -> bool:
+    """A project that lists models may use those; one that lists none may use every base model (contract section 4)."""
+    return model.base if scope.models is None else model.id in scope.models

@@ -1,0 +1,59 @@
+"""Tokens that were verified a moment ago, so that a signature is not checked for each of a person's requests."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from hashlib import sha256
+
+from proxy.identity import Identity
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    identity: Identity
+    generation: int
+    until: float
+
+
+class VerifiedTokens:
+    """At most `capacity` identities by their whole token, the longest unused given up first.
+
+    The key is the SHA-256 of the whole token: no part of a token stands for it, and no token stays in memory.
+    An entry lives until the token's `exp`, but no longer than `lifetime` seconds. It also ends with the key
+    generation that it was verified under: a key that the issuer withdrew verifies nothing any more.
+    """
+
+    def __init__(self, *, capacity: int, lifetime: float) -> None:
+        self._capacity = capacity
+        self._lifetime = lifetime
+        self._entries: OrderedDict[bytes, _Entry] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def find(self, digest: bytes, *, now: float) -> tuple[Identity, int] | None:
+        """The identity and the key generation it was verified under; None where unknown or over."""
+        entry = self._entries.get(digest)
+        if entry is None:
+            return None
+        if now >= entry.until:
+            del self._entries[digest]
+            return None
+        self._entries.move_to_end(digest)
+        return entry.identity, entry.generation
+
+    def keep(self, digest: bytes, identity: Identity, *, generation: int, now: float) -> None:
+        """Keeps an identity that was just verified; nothing where its token is over but for the leeway."""
+        until = min(identity.expires_at, now + self._lifetime)
+        if until <= now:
+            return
+        self._entries[digest] = _Entry(identity, generation, until)
+        self._entries.move_to_end(digest)
+        while len(self._entries) > self._capacity:
+            self._entries.popitem(last=False)
+
+
+def digest_of(token: str) -> bytes:
+    """What stands for the token as a key; defined for any text, so that also what is no token gets a refusal."""
+    return sha256(token.encode("utf-8", "surrogatepass")).digest()

@@ -1,0 +1,97 @@
+"""The one credential that a request shows (RFC 6750 section 2.1, and the two headers of model clients)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from proxy.identity.reasons import Reason, invalid_token
+from proxy.identity.token import MAXIMUM_TOKEN_BYTES, is_compact
+from proxy.refusals import CredentialRequired, InvalidRequest
+
+API_KEY_HEADERS: Final = ("x-api-key", "api-key")
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """What the caller showed: ASCII, of a bounded length, three parts between dots. Nothing of it is verified."""
+
+    token: str = field(repr=False)
+
+
+def credential(headers: Iterable[tuple[str, str]]) -> Credential:
+    """The credential in a request's header lines, all of them, as they came.
+
+    Several headers with one value count once: some clients send the token twice. Raises `InvalidRequest` for two
+    different ones or two Authorization lines, `CredentialRequired` where none is shown, `InvalidToken` for what cannot
+    be a token.
+    """
+    authorization, api_keys = _lines(headers)
+    if len(authorization) > 1:
+        raise InvalidRequest("The request has two Authorization headers. Send one.")
+    shown = {value for value in (*map(_bearer, authorization), *api_keys) if value}
+    if len(shown) > 1:
+        raise InvalidRequest(
+            "The request shows two different credentials. Send one of Authorization, x-api-key and api-key."
+        )
+    if not shown:
+        raise CredentialRequired(
+            "Send your access token as 'Authorization: Bearer TOKEN' (most clients call it the API key)."
+        )
+    return _plausible(shown.pop())
+
+
+def _lines(headers: Iterable[tuple[str, str]]) -> tuple[list[str], list[str]]:
+    authorization: list[str] = []
+    api_keys: list[str] = []
+    for name, value in headers:
+        lowered = name.lower()
+        if lowered == "authorization":
+            authorization.append(value)
+        elif lowered in API_KEY_HEADERS:
+            api_keys.append(value)
+    return authorization, api_keys
+
+
+_BEARER: Final = re.compile(r"bearer(?: (.*))?", re.IGNORECASE | re.ASCII | re.DOTALL)
+_BEARER_AND_TAB: Final = re.compile(r"bearer\s", re.IGNORECASE | re.ASCII)
+
+
+def _bearer(authorization: str) -> str:
+    """What follows the scheme and exactly one space (RFC 9110 section 11.4); "" where nothing does."""
+    if match := _BEARER.fullmatch(authorization):
+        return match[1] or ""
+    if _BEARER_AND_TAB.match(authorization):
+        raise invalid_token(Reason.WHITE_SPACE)
+    if not authorization:
+        return ""
+    raise CredentialRequired(
+        "The Authorization header has another scheme. Send 'Authorization: Bearer TOKEN'.", reason="scheme"
+    )
+
+
+# What clients send when a variable was not filled in: {{NAME}}, ${NAME}, $NAME, %NAME%, <your token>, null.
+_TEMPLATE: Final = re.compile(
+    r".*(?:\{\{|\}\}|\$\{).*|\$\w+|%\w+%|<.*>|null|none|undefined", re.IGNORECASE | re.ASCII | re.DOTALL
+)
+
+
+def _plausible(value: str) -> Credential:
+    if _TEMPLATE.fullmatch(value):
+        raise invalid_token(Reason.TEMPLATE)
+    # aiohttp decodes bytes from 0x80 to lone surrogates, which no later step could encode.
+    if not value.isascii():
+        raise invalid_token(Reason.NOT_ASCII)
+    if len(value) > MAXIMUM_TOKEN_BYTES:
+        raise invalid_token(Reason.TOO_LONG)
+    if " " in value or "\t" in value:
+        raise invalid_token(Reason.WHITE_SPACE)
+    if value.startswith("sgp_"):
+        raise invalid_token(Reason.PERSONAL)
+    if value.count(".") == 4:
+        raise invalid_token(Reason.ENCRYPTED)
+    if not is_compact(value):
+        raise invalid_token(Reason.OPAQUE)
+    return Credential(value)

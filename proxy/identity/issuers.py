@@ -1,0 +1,125 @@
+"""All issuers whose tokens are accepted: a token becomes the `Identity` that it proves, or is refused."""
+
+from __future__ import annotations
+
+import ssl
+import time
+import traceback
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+import structlog
+
+from config.settings import Issuer
+from proxy.identity import Identity
+from proxy.identity.cache import VerifiedTokens, digest_of
+from proxy.identity.claims import identify
+from proxy.identity.issuer import Schedule, TrustedIssuer
+from proxy.identity.reasons import Reason, invalid_token
+from proxy.identity.token import compact_token
+from proxy.refusals import InvalidToken, Refusal
+
+CACHE_CAPACITY: Final = 20_000
+CACHE_LIFETIME: Final = 60.0  # seconds
+
+
+@asynccontextmanager
+async def open_issuers(
+    settings: tuple[Issuer, ...],
+    *,
+    clock: Callable[[], float],
+    monotonic: Callable[[], float] = time.monotonic,
+    tls: Mapping[str, ssl.SSLContext] | None = None,
+    schedule: Schedule | None = None,
+) -> AsyncIterator[TrustedIssuers]:
+    """The issuers, with the session and the tasks that they need, for as long as the `async with` lasts.
+
+    `clock` gives Unix seconds. `tls` holds, by issuer identifier, the context of each issuer with a private authority
+    or a client certificate; the others get the system's authorities.
+    """
+    # Cookies would travel between issuers; a body that unpacks itself would escape the bound on its length.
+    async with (
+        aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False) as session,
+        AsyncExitStack() as stack,
+    ):
+        issuers = [
+            await stack.enter_async_context(
+                TrustedIssuer(
+                    rules, session=session, monotonic=monotonic, tls=(tls or {}).get(rules.issuer), schedule=schedule
+                )
+            )
+            for rules in settings
+        ]
+        yield TrustedIssuers(issuers, clock=clock)
+
+
+class TrustedIssuers:
+    """Chooses a token's issuer by its exact `iss`, verifies and judges it, and remembers it for a moment."""
+
+    def __init__(
+        self,
+        issuers: Iterable[TrustedIssuer],
+        *,
+        clock: Callable[[], float],
+        capacity: int = CACHE_CAPACITY,
+        lifetime: float = CACHE_LIFETIME,
+    ) -> None:
+        self.issuers = tuple(issuers)
+        self.faults = 0
+        """How many tokens were refused because of a fault of ours. Each is logged; none is ever let through."""
+        self._by_name = {issuer.rules.issuer: issuer for issuer in self.issuers}
+        if len(self._by_name) != len(self.issuers):
+            raise ValueError("an issuer is configured twice")
+        self._clock = clock
+        self._recent = VerifiedTokens(capacity=capacity, lifetime=lifetime)
+
+    @property
+    def ready(self) -> bool:
+        """Whether tokens of at least one issuer can be judged."""
+        return any(issuer.ready for issuer in self.issuers)
+
+    async def identify(self, token: str) -> Identity:
+        """Who is calling. Does not suspend for a token that was verified a moment ago.
+
+        Raises `TokenExpired`, `InvalidToken` or `IssuerUnavailable`, and nothing else: a fault of ours is logged,
+        counted in `faults`, and refuses the token.
+        """
+        try:
+            digest = digest_of(token)
+            return self._remembered(digest) or await self._identified(token, digest)
+        except Refusal:
+            raise
+        except Exception as error:  # noqa: BLE001 - becomes a refusal, never an identity
+            # Not chained: the error's text may hold parts of the token.
+            raise self._fault(error) from None
+
+    def _remembered(self, digest: bytes) -> Identity | None:
+        found = self._recent.find(digest, now=self._clock())
+        if found is None:
+            return None
+        identity, generation = found
+        issuer = self._by_name[identity.issuer]
+        return identity if issuer.ready and issuer.generation == generation else None
+
+    async def _identified(self, text: str, digest: bytes) -> Identity:
+        token = compact_token(text)
+        issuer = self._by_name.get(token.issuer)
+        if issuer is None:
+            raise invalid_token(Reason.ISSUER)
+        verified = await issuer.verified(token)
+        # No await from here on: the keys that verified are those of this generation.
+        now = self._clock()
+        identity = identify(verified, rules=issuer.rules, now=now)
+        self._recent.keep(digest, identity, generation=issuer.generation, now=now)
+        return identity
+
+    def _fault(self, error: Exception) -> InvalidToken:
+        self.faults += 1
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        structlog.get_logger().error(
+            "token_verifier_fault", fault=type(error).__name__, place=f"{Path(place.filename).name}:{place.lineno}"
+        )
+        return invalid_token(Reason.FAULT)

@@ -1,0 +1,82 @@
+"""Why a token is not accepted: a fine word for the operator, and a fixed text for the caller.
+
+The text says what to do and never holds anything from the token (RFC 6750 section 3 lets a caller read it).
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+from proxy.refusals import InvalidToken
+
+
+class Reason(Enum):
+    """The classes of refused tokens. The value is what `explain` and the log say, and `Refusal.reason` holds."""
+
+    TEMPLATE = "template"
+    WHITE_SPACE = "white_space"
+    NOT_ASCII = "not_ascii"
+    TOO_LONG = "too_long"
+    PERSONAL = "personal_access_token"
+    OPAQUE = "opaque"
+    ENCRYPTED = "encrypted"
+    ENCODING = "encoding"
+    HEADER = "header"
+    PAYLOAD = "payload"
+    CRITICAL = "critical_header"
+    ALGORITHM = "algorithm"
+    ISSUER = "issuer"
+    UNKNOWN_KEY = "unknown_key"
+    AMBIGUOUS_KEY = "ambiguous_key"
+    SIGNATURE = "signature"
+    TYPE = "typ"
+    LIFETIME = "lifetime"
+    NOT_YET_VALID = "not_yet_valid"
+    AUDIENCE = "audience"
+    SUBJECT = "subject"
+    NOT_AN_ACCESS_TOKEN = "not_an_access_token"  # noqa: S105 - a word for a log, no secret
+    SENDER_CONSTRAINED = "sender_constrained"
+    CLIENT = "client"
+    GROUPS = "groups"
+    FAULT = "fault"
+
+
+def invalid_token(reason: Reason) -> InvalidToken:
+    """The 401 for this reason."""
+    return InvalidToken(_TEXTS.get(reason, _ANY), reason=reason.value)
+
+
+_ANY: Final = "This token is not valid here. Sign in again, or have your client fetch a fresh access token."
+
+_TEXTS: Final = {
+    Reason.TEMPLATE: (
+        "The credential is an unexpanded template, not a token: your client sent a placeholder in its place. "
+        "Check the variable's name in the client's configuration, and that you are signed in there."
+    ),
+    Reason.WHITE_SPACE: "The credential holds white space. Send 'Authorization: Bearer', one space, and the token.",
+    Reason.NOT_ASCII: "The credential holds characters that no token has. Copy the token again.",
+    Reason.TOO_LONG: "The token is longer than 16 KiB. Ask your identity provider for a token with fewer claims.",
+    Reason.PERSONAL: "Personal access tokens are not accepted here. Send an access token of your identity provider.",
+    Reason.OPAQUE: (
+        "The credential is not a signed token (JWT). Send an access token that your identity provider issued for this "
+        "gateway; a provider that gives opaque tokens needs an audience or resource in the request."
+    ),
+    Reason.ENCRYPTED: "Encrypted tokens (JWE) are not accepted. Ask your identity provider for a signed access token.",
+    Reason.ALGORITHM: "The token is signed with an algorithm that is not accepted here. Tell your administrator.",
+    Reason.ISSUER: "The token's issuer is not accepted here. Sign in at the identity provider of this gateway.",
+    Reason.TYPE: "This type of token is not accepted here. Send an access token, not an ID token or a refresh token.",
+    Reason.LIFETIME: "The token has no acceptable lifetime. Ask your identity provider for one that expires sooner.",
+    Reason.NOT_YET_VALID: "The token is not valid yet. Check the clocks of this gateway and the identity provider.",
+    Reason.AUDIENCE: (
+        "The token was issued for another audience. "
+        "Have your client ask the identity provider for this gateway's audience."
+    ),
+    Reason.SUBJECT: "The token does not name its subject as this gateway needs it. Tell your administrator.",
+    Reason.NOT_AN_ACCESS_TOKEN: "This is not an access token. Send one, not an ID, refresh or logout token.",
+    Reason.SENDER_CONSTRAINED: (
+        "The token is bound to a key (DPoP or mutual TLS), which is not accepted here. Ask for a bearer token."
+    ),
+    Reason.CLIENT: "The token was issued to a client that is not accepted here. Sign in through one that is.",
+    Reason.GROUPS: "The token's groups are not lists of names. Tell your administrator.",
+}

@@ -1,0 +1,90 @@
+"""What a client gets: a head built from constants and validated values, then bytes as they are pushed.
+
+aiohttp's own `StreamResponse` costs a task switch and a header map per answer; this one writes to the transport when
+the engine's bytes are there, and has nothing left to do when aiohttp asks it to finish.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from email.utils import formatdate
+from http import HTTPStatus
+from typing import Final
+
+from aiohttp import HttpVersion11, web
+from aiohttp.abc import AbstractStreamWriter
+
+_REASONS: Final = {status.value: status.phrase.encode("ascii") for status in HTTPStatus}
+
+
+class Answer(web.StreamResponse):
+    """The answer to one request. Either `whole`, or `head`, any number of `body`, and `finish`; or it stays unfinished.
+
+    An answer that is not finished closes its connection, without the last chunk of a chunked body: the client can tell
+    that it was cut (RFC 9112 section 8).
+    """
+
+    def __init__(self, request: web.BaseRequest) -> None:
+        # No super().__init__(): its header map and cookies are for answers that aiohttp writes.
+        self._transport: asyncio.Transport | None = request.transport
+        self._http11 = request.version >= HttpVersion11
+        self._may_stay = request.keep_alive and self._http11
+        self._chunked_body = False
+        self.bytes_sent = 0
+        self.started = False
+        self.finished = False
+
+    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:  # noqa: ARG002 - aiohttp's signature
+        return None
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        """Nothing is left to write."""
+
+    @property
+    def keep_alive(self) -> bool | None:
+        return self.finished and self._may_stay
+
+    def whole(self, status: int, headers: bytes, body: bytes) -> None:
+        """Head and body in one write. `headers` are complete lines, each with its CRLF."""
+        self._write(self._head(status, headers) + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        self.finished = True
+
+    def head(self, status: int, headers: bytes) -> None:
+        """The head of a body of unknown length: chunked, or until the connection ends for HTTP/1.0."""
+        self._chunked_body = self._http11
+        framing = b"Transfer-Encoding: chunked\r\n\r\n" if self._chunked_body else b"\r\n"
+        self._write(self._head(status, headers) + framing)
+
+    def body(self, data: bytes) -> None:
+        """One piece of the body. An empty piece writes nothing, since an empty chunk would end the body."""
+        if data:
+            self.bytes_sent += len(data)
+            self._write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked_body else data)
+
+    def finish(self) -> None:
+        """The body is complete."""
+        if self._chunked_body:
+            self._write(b"0\r\n\r\n")
+        self.finished = True
+
+    def _head(self, status: int, headers: bytes) -> bytes:
+        stay = b"" if self._may_stay else b"Connection: close\r\n"
+        return b"HTTP/1.1 %d %b\r\nDate: %b\r\n%b%b" % (status, _REASONS[status], _date(), stay, headers)
+
+    def _write(self, data: bytes) -> None:
+        self.started = True
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
+
+_date_cache: tuple[int, bytes] = (0, b"")
+
+
+def _date() -> bytes:
+    """The Date header's value (RFC 9110 section 6.6.1), made once a second."""
+    global _date_cache
+    now = int(time.time())  # noqa: TID251 - the wall clock is what the header tells
+    if _date_cache[0] != now:
+        _date_cache = (now, formatdate(now, usegmt=True).encode("ascii"))
+    return _date_cache[1]

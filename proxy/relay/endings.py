@@ -1,0 +1,38 @@
+"""An honest bad end: the event that tells a client, in its protocol's own form, that its answer broke off.
+
+After it the stream just ends: no `[DONE]`, no `message_stop`, no `response.completed`, so that a client that overlooks
+the error still sees that its answer is not whole.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from proxy.engines.profile import Operation
+
+
+def error_event(operation: Operation, code: str, message: str, *, sequence_number: int = 0) -> bytes:
+    """One whole event. `code` is of contract section 6; `sequence_number` belongs to /v1/responses, where events count.
+
+    On /v1/responses the event is OpenAI's `error` event, with the `error` member that makes the SDKs raise.
+    """
+    match operation:
+        case Operation.MESSAGES:
+            return b"event: error\n" + _data(
+                {"type": "error", "error": {"type": "api_error", "message": message, "code": code}}
+            )
+        case Operation.RESPONSES:
+            event = {"type": "error", "code": code, "message": message, "param": None}
+            return b"event: error\n" + _data(
+                {**event, "sequence_number": sequence_number, "error": _openai_error(code, message)}
+            )
+        case Operation.CHAT | Operation.COMPLETIONS | Operation.EMBEDDINGS:
+            return _data({"error": _openai_error(code, message)})
+
+
+def _openai_error(code: str, message: str) -> dict[str, str | None]:
+    return {"message": message, "type": "server_error", "code": code, "param": None}
+
+
+def _data(document: dict[str, object]) -> bytes:
+    return b"data: " + msgspec.json.encode(document) + b"\n\n"

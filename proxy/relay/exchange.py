@@ -1,0 +1,285 @@
+"""One request on one leg: the answer's bytes go from the engine's read to the client's write in one call.
+
+A stream's head and events pass as they come, observed on the side. An answer that is no stream is collected first,
+because it may have to be refused: a salt in it, or an engine that breaks off, must not reach the client as a success.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from observability.record import Record
+from proxy.engines.stamp import StampedRequest
+from proxy.relay.answer import Answer
+from proxy.relay.downstream import Downstream
+from proxy.relay.endings import error_event
+from proxy.relay.leg import Ending, Leg
+from proxy.relay.sse import Observer
+
+MAXIMUM_WHOLE_ANSWER_BYTES: Final = 128 * 1024 * 1024
+
+
+class End(Enum):
+    """How an exchange ended, for the gate to draw its conclusion from."""
+
+    COMPLETE = "complete"
+    SILENT = "silent"
+    BAD_ANSWER = "bad_answer"
+    BROKEN = "broken"
+    TIMEOUT = "timeout"
+    CLIENT_GONE = "client_gone"
+    DRAINED = "drained"
+    SALT_SEEN = "salt_seen"
+
+
+@dataclass(frozen=True, slots=True)
+class WholeAnswer:
+    """An engine's answer that is no event stream. `content_type` as the engine sent it."""
+
+    status: int
+    content_type: bytes
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long an exchange waits, in seconds: for the answer's first byte, and between two reads."""
+
+    first_byte: float
+    idle: float
+
+
+class Exchange:
+    """See the module. It is the leg's Sink and the downstream's Listener; `done` has its end."""
+
+    __slots__ = (
+        "_answer",
+        "_began",
+        "_body_began",
+        "_content_type",
+        "_head_lines",
+        "_held",
+        "_last_read",
+        "_leg",
+        "_loop",
+        "_observer",
+        "_patience",
+        "_pieces",
+        "_record",
+        "_size",
+        "_status",
+        "_timer",
+        "_token_seen",
+        "done",
+        "stamped",
+    )
+
+    def __init__(
+        self,
+        stamped: StampedRequest,
+        answer: Answer,
+        record: Record,
+        patience: Patience,
+        stream_head: Callable[[], bytes],
+    ) -> None:
+        """`stream_head` gives the header lines of a stream's head, asked for when the engine's head is there."""
+        self.stamped = stamped
+        self._loop = asyncio.get_running_loop()
+        self.done: asyncio.Future[End] = self._loop.create_future()
+        self._answer = answer
+        self._record = record
+        self._patience = patience
+        self._head_lines = stream_head
+        self._leg: Leg | None = None
+        self._held = False
+        self._observer: Observer | None = None
+        self._status = 0
+        self._content_type = b""
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._token_seen = False
+        self._body_began = False
+        self._began = self._last_read = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    # What the gate does with an exchange.
+
+    async def on(self, leg: Leg, headers: bytes, downstream: Downstream) -> End:
+        """Send the request on `leg` and wait for the end of its answer. The engine is left at once on cancellation."""
+        if self.done.done():
+            leg.abort()
+            return self.done.result()
+        self._leg = leg
+        self._began = self._last_read = self._loop.time()
+        self._timer = self._loop.call_later(self._patience.first_byte, self._look_at_clock)
+        leg.send(self.stamped, headers=headers, sink=self)
+        if downstream.writing_paused:
+            self.hold()
+        try:
+            return await self.done
+        finally:
+            self._leave_engine()
+
+    def retriable(self) -> None:
+        """Forget a silent end, so that the request may be sent once more on a new connection."""
+        self.done = self._loop.create_future()
+
+    @property
+    def whole(self) -> WholeAnswer | None:
+        """The collected answer, where the engine's answer was no stream and is complete."""
+        if self._status == 0 or self._observer is not None:
+            return None
+        return WholeAnswer(self._status, self._content_type, b"".join(self._pieces))
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the request was sent."""
+        return self._loop.time() - self._began
+
+    def cut(self, end: End, code: str, message: str) -> None:
+        """End the exchange from our side, honestly: a running stream gets its protocol's error event."""
+        if self.done.done():
+            return
+        self._leave_engine()
+        if self._observer is not None:
+            self._end_badly(code, message)
+        self.done.set_result(end)
+
+    # What the downstream tells (Listener).
+
+    def hold(self) -> None:
+        self._held = True
+        if self._leg is not None and self._observer is not None:
+            self._leg.hold()
+
+    def release(self) -> None:
+        self._held = False
+        self._last_read = self._loop.time()
+        if self._leg is not None:
+            self._leg.release()
+
+    def client_gone(self) -> None:
+        # A result, not an exception: an exception would keep this frame, and all it holds, in a cycle.
+        self._leave_engine()
+        if not self.done.done():
+            self.done.set_result(End.CLIENT_GONE)
+
+    # What the leg tells (Sink).
+
+    def head(self, status: int, content_type: bytes) -> None:
+        self._status, self._content_type = status, content_type
+        self._last_read = self._loop.time()
+        if self.stamped.stream and status == 200 and content_type.lower().startswith(b"text/event-stream"):
+            stamped = self.stamped
+            self._observer = Observer(
+                stamped.operation, hide_usage=stamped.hide_usage, show_reuse=stamped.show_reuse, salt=stamped.salt
+            )
+            self._answer.head(200, self._head_lines())
+            if self._held and self._leg is not None:
+                self._leg.hold()
+
+    def body(self, data: bytes) -> None:
+        if self.done.done():
+            return
+        self._last_read = self._loop.time()
+        if not self._body_began:
+            self._body_began = True
+            self._record.first_byte()
+        if self._observer is not None:
+            self._pass_on(self._observer, data)
+        else:
+            self._collect(data)
+
+    def end(self, ending: Ending) -> None:
+        self._leg = None
+        if self.done.done():
+            return
+        if self._observer is None:
+            self.done.set_result(_WITHOUT_STREAM[ending])
+            return
+        if self._pass_rest(self._observer):
+            self.done.set_result(self._end_stream(self._observer))
+
+    # The exchange's own steps.
+
+    def _pass_on(self, observer: Observer, data: bytes) -> None:
+        received_ns = 0 if self._token_seen else time.monotonic_ns()
+        forward = observer.feed(data)
+        if observer.salt_seen:
+            self.cut(End.SALT_SEEN, "engine_failed", "The engine's answer was withheld. The operator has been told.")
+            return
+        if observer.first_token is not None and not self._token_seen:
+            self._token_seen = True
+            self._record.first_token(observer.first_token, received_ns)
+            self._answer.body(forward)
+            self._record.first_token_written()
+        else:
+            self._answer.body(forward)
+
+    def _pass_rest(self, observer: Observer) -> bool:
+        """Forward what was still held back. False where it must not be."""
+        rest = observer.finish()
+        if observer.salt_seen:
+            self.cut(End.SALT_SEEN, "engine_failed", "The engine's answer was withheld. The operator has been told.")
+            return False
+        self._answer.body(rest)
+        return True
+
+    def _end_stream(self, observer: Observer) -> End:
+        if not observer.complete:
+            self._end_badly("engine_failed", "The engine broke off its answer. Send the request again.")
+            return End.BROKEN
+        self._answer.finish()
+        return End.BROKEN if observer.failed else End.COMPLETE
+
+    def _end_badly(self, code: str, message: str) -> None:
+        observer = self._observer
+        if observer is not None and not observer.at_border:
+            self._answer.body(b"\n\n")
+        self._answer.body(error_event(self.stamped.operation, code, message))
+
+    def _collect(self, data: bytes) -> None:
+        self._size += len(data)
+        if self._size > MAXIMUM_WHOLE_ANSWER_BYTES:
+            self.cut(End.BAD_ANSWER, "engine_failed", "")
+            return
+        self._pieces.append(data)
+
+    def _leave_engine(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        leg, self._leg = self._leg, None
+        if leg is not None:
+            leg.abort()
+
+    def _look_at_clock(self) -> None:
+        """One lazy timer per exchange: it looks when the earliest limit may have passed, and sleeps on otherwise."""
+        self._timer = None
+        limit = self._patience.idle if self._body_began else self._patience.first_byte
+        since = self._last_read if self._body_began else self._began
+        left = limit - (self._loop.time() - since)
+        if self._held:
+            left = max(left, 1.0)  # the client is slow, not the engine; the downstream has its own limit
+        if left <= 0:
+            self.cut(End.TIMEOUT, "engine_timeout", "The engine took too long. Send the request again.")
+            return
+        self._timer = self._loop.call_later(left, self._look_at_clock)
+
+    @property
+    def observer(self) -> Observer | None:
+        """What was observed of a stream; None where the answer was none."""
+        return self._observer
+
+
+_WITHOUT_STREAM: Final = {
+    Ending.COMPLETE: End.COMPLETE,
+    Ending.SILENT: End.SILENT,
+    Ending.BAD_HEAD: End.BAD_ANSWER,
+    Ending.BROKEN: End.BROKEN,
+}

@@ -1,0 +1,282 @@
+"""One connection to an engine, one answer at a time.
+
+The leg is the only thing that writes to an engine, and it takes nothing but a `StampedRequest` or one of the constant
+`Question`s that saltgate itself asks. Path, headers and framing are built here from constants (RFC 9112); nothing of
+them comes from a client. llhttp parses the answer; what it leaves open (limits, contradicting lengths, codings that we
+did not ask for) is refused here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from enum import Enum
+from typing import Final, Protocol, cast
+
+import httptools
+
+from proxy.engines.stamp import StampedRequest
+
+READ_BUFFER_BYTES: Final = 64 * 1024
+MAXIMUM_HEAD_BYTES: Final = 64 * 1024
+
+# One buffer for all legs of a worker: a read is parsed, and copied out piece by piece, before the next one starts.
+_BUFFER: Final = bytearray(READ_BUFFER_BYTES)
+_VIEW: Final = memoryview(_BUFFER)
+
+
+class Question(Enum):
+    """What saltgate asks an engine on its own account. Constants: no byte of a client can be in them."""
+
+    MODELS = b"/v1/models"
+    METRICS = b"/metrics"
+
+
+class Ending(Enum):
+    """How an exchange on a leg ended."""
+
+    COMPLETE = "complete"
+    SILENT = "silent"  # the connection was lost before one byte of an answer
+    BAD_HEAD = "bad_head"  # what came is no answer that may be relayed
+    BROKEN = "broken"  # the answer broke off after its head
+
+
+class Sink(Protocol):
+    """Who takes an answer. Called from the leg's read callback, in this order; `end` exactly once."""
+
+    def head(self, status: int, content_type: bytes) -> None: ...
+
+    def body(self, data: bytes) -> None: ...
+
+    def end(self, ending: Ending) -> None: ...
+
+
+class Home(Protocol):
+    """Where a leg goes after an answer that left it in good order, and where it is missed when it is lost."""
+
+    def back(self, leg: Leg) -> None: ...
+
+    def lost(self, leg: Leg) -> None: ...
+
+
+class _BadAnswer(Exception):  # noqa: N818 - a judgement on the engine, not an error of the program
+    """An answer that is well-formed HTTP and still must not be relayed."""
+
+
+class Leg(asyncio.BufferedProtocol):
+    """See the module. `used` tells whether the leg already carried an answer: only then may a silent end be a reuse
+    race.
+    """
+
+    __slots__ = (
+        "_closing",
+        "_content_type",
+        "_encoded",
+        "_extra",
+        "_head_bytes",
+        "_head_done",
+        "_head_told",
+        "_held",
+        "_home",
+        "_lengths",
+        "_message_done",
+        "_parser",
+        "_pieces",
+        "_sink",
+        "_status",
+        "_transfer_codings",
+        "_transport",
+        "used",
+    )
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._transport: asyncio.Transport | None = None
+        self._sink: Sink | None = None
+        self._held = False
+        self._closing = False
+        self.used = False
+        self._reset()
+
+    def _reset(self) -> None:
+        self._parser = httptools.HttpResponseParser(self)
+        self._pieces: list[bytes] = []
+        self._head_bytes = 0
+        self._status = 0
+        self._head_done = False
+        self._head_told = False
+        self._message_done = False
+        self._extra = False
+        self._content_type = b""
+        self._lengths = 0
+        self._transfer_codings: list[bytes] = []
+        self._encoded = False
+
+    # What the gate does with a leg.
+
+    def send(self, what: StampedRequest | Question, *, headers: bytes, sink: Sink) -> None:
+        """Write one request whole. `headers` are the replica's and the request's own lines, each with its CRLF."""
+        assert self._transport is not None
+        assert self._sink is None
+        self._reset()
+        self._sink = sink
+        if isinstance(what, Question):
+            self._transport.write(b"GET %b HTTP/1.1\r\n%b\r\n" % (what.value, headers))
+        else:
+            body = what.body
+            self._transport.write(
+                b"POST %b HTTP/1.1\r\n%bContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+                % (what.path, headers, len(body))
+            )
+            self._transport.write(body)
+
+    def hold(self) -> None:
+        """Stop reading: whoever takes the answer is slower than the engine."""
+        if not self._held and self._transport is not None and not self._transport.is_closing():
+            self._held = True
+            self._transport.pause_reading()
+
+    def release(self) -> None:
+        if self._held:
+            self._held = False
+            if self.usable:
+                cast("asyncio.Transport", self._transport).resume_reading()
+
+    def abort(self) -> None:
+        """Leave the engine at once: it stops generating when its connection breaks. The sink hears nothing more."""
+        self._sink = None
+        self._closing = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    def close(self) -> None:
+        """Close an idle leg in order (FIN): servers keep state for connections that were reset."""
+        self._closing = True
+        if self._transport is not None:
+            self._transport.close()
+
+    @property
+    def usable(self) -> bool:
+        return self._transport is not None and not self._closing and not self._transport.is_closing()
+
+    # What asyncio tells a leg.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's transports are no subclasses of asyncio's
+
+    def get_buffer(self, sizehint: int) -> bytearray:  # noqa: ARG002 - the protocol's signature
+        return _BUFFER
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._sink is None:
+            self.abort()  # an engine that speaks out of turn
+            return
+        try:
+            self._parser.feed_data(_VIEW[:nbytes])
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade, _BadAnswer):
+            self._fail()
+            return
+        if not self._head_done:
+            self._head_bytes += nbytes
+            if self._head_bytes > MAXIMUM_HEAD_BYTES:
+                self._fail()
+                return
+        self._deliver()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._home.lost(self)
+        sink, self._sink = self._sink, None
+        if sink is None:
+            return
+        if self._ends_with_connection and exc is None:
+            sink.end(Ending.COMPLETE)
+        elif self._head_done:
+            sink.end(Ending.BROKEN)
+        else:
+            sink.end(Ending.BAD_HEAD if self._head_bytes else Ending.SILENT)
+
+    # What llhttp tells a leg.
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._head_done:
+            return  # a trailer, or what comes after the answer: nothing in it is for a client
+        lowered = name.lower()
+        if lowered == b"content-type":
+            self._content_type = value
+        elif lowered == b"content-length":
+            self._lengths += 1
+        elif lowered == b"transfer-encoding":
+            self._transfer_codings.append(value.strip().lower())
+        elif lowered == b"content-encoding":
+            self._encoded = value.strip().lower() not in (b"", b"identity")
+
+    def on_message_begin(self) -> None:
+        if self._message_done:
+            self._extra = True  # bytes after the answer: this leg is not to be trusted with another request
+
+    def on_headers_complete(self) -> None:
+        if self._head_done:
+            return
+        status = self._parser.get_status_code()
+        if 100 <= status < 200:
+            if status == 101:
+                raise _BadAnswer  # nobody asked for another protocol
+            self._lengths, self._transfer_codings, self._content_type = 0, [], b""
+            return
+        contradicts = self._lengths > 1 or (self._lengths and self._transfer_codings)
+        if contradicts or self._transfer_codings not in ([], [b"chunked"]) or self._encoded:
+            raise _BadAnswer
+        self._status = status
+        self._head_done = True
+
+    def on_body(self, body: bytes) -> None:
+        if not self._extra:
+            self._pieces.append(body)
+
+    def on_message_complete(self) -> None:
+        if self._head_done:  # else a 1xx, the answer is still to come
+            self._message_done = True
+
+    # The leg's own steps.
+
+    @property
+    def _ends_with_connection(self) -> bool:
+        """Whether the answer's length is told by nothing but the end of the connection (RFC 9112 section 6.3)."""
+        return self._head_done and not self._lengths and not self._transfer_codings
+
+    def _deliver(self) -> None:
+        """Hand over what one read brought, the body as one piece, then the end if it was in there."""
+        self._tell()
+        if self._message_done:
+            self._finish()
+
+    def _tell(self) -> None:
+        if self._head_done and not self._head_told and self._sink is not None:
+            self._head_told = True
+            self._sink.head(self._status, self._content_type)
+        if self._pieces and self._sink is not None:
+            data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+            self._pieces.clear()
+            self._sink.body(data)
+
+    def _finish(self) -> None:
+        sink, self._sink = self._sink, None
+        self.release()
+        self.used = True
+        if self._parser.should_keep_alive() and not self._extra and self.usable:
+            self._home.back(self)
+        else:
+            self.close()
+        if sink is not None:
+            sink.end(Ending.COMPLETE)
+
+    def _fail(self) -> None:
+        """Drop a connection whose bytes make no sense, after handing over what came before the nonsense."""
+        self._tell()
+        sink, self._sink = self._sink, None
+        self.abort()
+        if sink is not None:
+            sink.end(Ending.BROKEN if self._head_done else Ending.BAD_HEAD)

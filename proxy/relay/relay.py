@@ -1,0 +1,200 @@
+"""From a `StampedRequest` to a finished answer: choose a replica, run the exchange, draw the conclusion.
+
+Nothing is ever sent twice, with one exception that is no second run: a connection that had carried an answer before,
+and breaks within a second without one byte, was closed by the engine while the request was on its way (the keep-alive
+race, RFC 9112 section 9.3.1). Then the request goes once more, on a new connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from aiohttp import web
+
+from observability.names import IsolationCheck, Outcome
+from observability.record import Record
+from proxy.engines.stamp import StampedRequest
+from proxy.engines.usage import clean_answer, holds_salt, read_usage
+from proxy.refusals import Draining, EngineBusy, EngineFailed, EngineTimeout, EngineUnavailable, ModelNotFound, Refusal
+from proxy.relay.answer import Answer
+from proxy.relay.downstream import ClientGone, Downstream
+from proxy.relay.exchange import End, Exchange, Patience, WholeAnswer
+from proxy.relay.leg import Leg
+from proxy.relay.pool import Pool
+from proxy.relay.sse import Observer
+
+RACE_SECONDS: Final = 1.0
+
+_JSON: Final = b"Content-Type: application/json\r\n"
+_STREAM: Final = (
+    b"Content-Type: text/event-stream; charset=utf-8\r\nCache-Control: no-cache\r\nX-Accel-Buffering: no\r\n"
+)
+# An engine's refusal that is about the request itself, so the client must read it.
+_CLIENTS_FAULT: Final = frozenset({400, 413, 422})
+
+
+class Relay:
+    """All exchanges of one worker."""
+
+    def __init__(self, patience: Patience, *, violated: Callable[[IsolationCheck], None]) -> None:
+        """`violated` is told the name of an isolation check that failed: an alarm, never expected."""
+        self._patience = patience
+        self._violated = violated
+        self._open: set[Exchange] = set()
+        self._draining = False
+
+    @property
+    def open_exchanges(self) -> int:
+        return len(self._open)
+
+    def cut_all(self) -> None:
+        """The drain limit is over: end what is still open, honestly."""
+        self._draining = True
+        for exchange in tuple(self._open):
+            exchange.cut(End.DRAINED, "draining", "saltgate is being restarted. Send the request again.")
+
+    async def relay(
+        self, stamped: StampedRequest, replicas: Sequence[Pool], request: web.BaseRequest, record: Record
+    ) -> web.StreamResponse:
+        """The client's answer, written already. Raises a Refusal while nothing was written, or ClientGone.
+
+        `replicas` are those whose proof allows this request; there is at least one.
+        """
+        downstream = request.protocol
+        assert isinstance(downstream, Downstream)
+        answer = Answer(request)
+        exchange = Exchange(stamped, answer, record, self._patience, lambda: _STREAM + answer_headers(record))
+        if downstream.gone:
+            raise ClientGone
+        downstream.listener = exchange
+        self._open.add(exchange)
+        try:
+            end = await self._run(exchange, replicas, downstream, record)
+        finally:
+            downstream.listener = None
+            self._open.discard(exchange)
+        return self._conclude(end, exchange, answer, record)
+
+    async def _run(self, exchange: Exchange, replicas: Sequence[Pool], downstream: Downstream, record: Record) -> End:
+        """Try the replicas, the least busy first. Only a failed connection leads to the next: then nothing was sent."""
+        for pool in sorted(replicas, key=lambda candidate: candidate.outstanding):
+            pool.outstanding += 1
+            try:
+                return await self._run_on(exchange, pool, downstream, record)
+            except (OSError, TimeoutError):
+                continue
+            finally:
+                pool.outstanding -= 1
+        raise EngineUnavailable("No engine that serves this model can be reached. Try again in a moment.")
+
+    async def _run_on(self, exchange: Exchange, pool: Pool, downstream: Downstream, record: Record) -> End:
+        leg = pool.idle_leg() or await pool.new_leg()
+        end = await self._send(exchange, leg, pool, downstream, record)
+        if (
+            end is not End.SILENT
+            or not leg.used
+            or exchange.elapsed > RACE_SECONDS
+            or downstream.gone
+            or self._draining
+        ):
+            return end
+        exchange.retriable()
+        return await self._send(exchange, await pool.new_leg(), pool, downstream, record)
+
+    async def _send(self, exchange: Exchange, leg: Leg, pool: Pool, downstream: Downstream, record: Record) -> End:
+        if downstream.gone:  # while the connection was made
+            pool.back(leg)
+            return End.CLIENT_GONE
+        record.sent(pool.address.host if pool.address.unix is None else pool.address.unix, pool.address.port)
+        headers = b"%bX-Request-Id: %b\r\ntraceparent: %b\r\n" % (
+            pool.headers,
+            record.request_id.encode("ascii"),
+            record.traceparent.encode("ascii"),
+        )
+        return await exchange.on(leg, headers, downstream)
+
+    def _conclude(self, end: End, exchange: Exchange, answer: Answer, record: Record) -> web.StreamResponse:
+        if end is End.CLIENT_GONE:
+            raise ClientGone
+        if exchange.observer is not None:
+            if end is End.SALT_SEEN:
+                self._violated("salt_in_answer")
+            _record_stream(end, exchange.observer, answer, record)
+            return answer
+        whole = exchange.whole
+        if end is not End.COMPLETE or whole is None:
+            raise _refusal_for(end)
+        if holds_salt(exchange.stamped.salt, whole.body):
+            self._violated("salt_in_answer")
+            raise EngineFailed("The engine's answer was withheld. The operator has been told.", reason="salt_in_answer")
+        _answer_whole(whole, exchange.stamped, answer, record)
+        return answer
+
+
+def answer_headers(record: Record) -> bytes:
+    """The lines that every answer of the gate carries (contract section 5, answer headers)."""
+    timing = record.server_timing()
+    lines = b"X-Request-Id: %b\r\n" % record.request_id.encode("ascii")
+    return lines + b"Server-Timing: %b\r\n" % timing.encode("ascii") if timing else lines
+
+
+def _record_stream(end: End, observer: Observer, answer: Answer, record: Record) -> None:
+    record.answered(200)
+    record.bytes_out(answer.bytes_sent)
+    if observer.usage is not None:
+        record.used(observer.usage.prompt, observer.usage.reused, observer.usage.output)
+    if observer.finish_reason is not None:
+        record.finish_reason(observer.finish_reason)
+    outcome, error_type = _STREAM_OUTCOMES[end]
+    record.ended(outcome, error_type)
+
+
+_STREAM_OUTCOMES: Final[dict[End, tuple[Outcome, str | None]]] = {
+    End.COMPLETE: ("ok", None),
+    End.BROKEN: ("truncated", "upstream_stream_died"),
+    End.BAD_ANSWER: ("truncated", "bad_answer"),
+    End.TIMEOUT: ("engine_timeout", "engine_timeout"),
+    End.DRAINED: ("drained", "drained"),
+    End.SALT_SEEN: ("truncated", "salt_in_answer"),
+}
+
+
+def _refusal_for(end: End) -> Refusal:
+    match end:
+        case End.TIMEOUT:
+            return EngineTimeout("The engine did not answer in time. Send the request again, or a shorter one.")
+        case End.DRAINED:
+            return Draining("saltgate is being restarted. Send the request again.")
+        case _:
+            return EngineFailed("The engine broke off before it answered. Send the request again.", reason=end.value)
+
+
+def _answer_whole(whole: WholeAnswer, stamped: StampedRequest, answer: Answer, record: Record) -> None:
+    """Relay a collected answer, or raise the Refusal that its status means. An engine's own fault is never the
+    caller's.
+    """
+    if whole.status != 200 and whole.status not in _CLIENTS_FAULT:
+        raise _refusal_for_status(whole.status)
+    body = whole.body
+    if whole.status == 200:
+        body = clean_answer(stamped.operation, body, show_reuse=stamped.show_reuse)
+        usage = read_usage(stamped.operation, whole.body)
+        if usage is not None:
+            record.used(usage.prompt, usage.reused, usage.output)
+    record.answered(whole.status)
+    record.bytes_out(len(body))
+    answer.whole(whole.status, _JSON + answer_headers(record), body)
+    record.ended("ok" if whole.status == 200 else "refused", None)
+
+
+def _refusal_for_status(status: int) -> Refusal:
+    match status:
+        case 404:
+            return ModelNotFound("The engine does not serve this model now. Ask your operator.", reason="engine_404")
+        case 429 | 503:
+            return EngineBusy(
+                "The engine takes no more requests now. Try again in a moment.", reason=f"engine_{status}"
+            )
+        case _:
+            return EngineFailed("The engine failed on this request. Send it again.", reason=f"engine_{status}")

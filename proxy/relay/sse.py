@@ -1,0 +1,488 @@
+"""Watching a stream of server-sent events on its way to the client (WHATWG HTML, section 9.2).
+
+The bytes leave as they came and when they came, with three exceptions. While something has to be hidden, whole events
+leave and an event's beginning waits for its end: nobody can use half an event. Bytes that may be the beginning of the
+salt wait for the next ones. And an event that nobody but the gate asked for is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from proxy.engines.profile import Operation
+from proxy.engines.usage import Usage, hide_reuse, usage_of
+from proxy.isolation.salt import Salt
+
+MAX_EVENT_BYTES: Final = 64 * 1024
+# The last event of /v1/responses repeats the whole answer, the instructions and the tools, and only it tells the usage.
+MAX_LAST_EVENT_BYTES: Final = 4 * 1024 * 1024
+
+# Two line ends in a row. Atomic, so that the two bytes of one CRLF are never taken for two line ends.
+_BORDER: Final = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
+_BORDER_BYTES: Final = 4
+_LAST_EVENT: Final = re.compile(rb"[\r\n]*event: ?response\.(completed|incomplete|failed)[\r\n]")
+_WITHHELD: Final = b""
+
+
+class _Function(msgspec.Struct, gc=False):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class _ToolCall(msgspec.Struct, gc=False):
+    function: _Function | None = None
+
+
+class _Delta(msgspec.Struct, gc=False):
+    content: str | None = None
+    reasoning: str | None = None
+    reasoning_content: str | None = None
+    refusal: str | None = None
+    tool_calls: list[_ToolCall] | None = None
+
+
+class _Choice(msgspec.Struct, gc=False):
+    delta: _Delta | None = None
+    text: str | None = None
+    finish_reason: str | None = None
+
+
+# `Raw | None` would take nothing but null, so what is absent is UNSET.
+
+
+class _Chunk(msgspec.Struct, gc=False):
+    """An event of chat or completions."""
+
+    id: str | None = None
+    choices: list[_Choice] | None = None
+    usage: Raw | UnsetType = UNSET
+    error: Raw | UnsetType = UNSET
+
+
+class _Incomplete(msgspec.Struct, gc=False):
+    reason: str | None = None
+
+
+class _Response(msgspec.Struct, gc=False):
+    id: str | None = None
+    status: str | None = None
+    incomplete_details: _Incomplete | None = None
+    usage: Raw | UnsetType = UNSET
+
+
+class _ResponsesEvent(msgspec.Struct, gc=False):
+    type: str = ""
+    sequence_number: int | None = None
+    delta: Raw | UnsetType = UNSET
+    response: _Response | None = None
+    error: Raw | UnsetType = UNSET
+
+
+class _MessagesDelta(msgspec.Struct, gc=False):
+    text: str | None = None
+    thinking: str | None = None
+    partial_json: str | None = None
+    stop_reason: str | None = None
+
+
+class _Message(msgspec.Struct, gc=False):
+    id: str | None = None
+    usage: Raw | UnsetType = UNSET
+
+
+class _MessagesEvent(msgspec.Struct, gc=False):
+    type: str = ""
+    delta: _MessagesDelta | None = None
+    message: _Message | None = None
+    usage: Raw | UnsetType = UNSET
+
+
+_CHUNK: Final = msgspec.json.Decoder(_Chunk)
+_RESPONSES_EVENT: Final = msgspec.json.Decoder(_ResponsesEvent)
+_MESSAGES_EVENT: Final = msgspec.json.Decoder(_MessagesEvent)
+_MEMBERS: Final = msgspec.json.Decoder(dict[str, Raw])
+_ENCODER: Final = msgspec.json.Encoder()
+
+_RESPONSES_TOKENS: Final = {
+    "response.output_text.delta": "content",
+    "response.reasoning_text.delta": "reasoning",
+    "response.reasoning_summary_text.delta": "reasoning",
+    "response.refusal.delta": "refusal",
+    "response.function_call_arguments.delta": "tool_call",
+    "response.custom_tool_call_input.delta": "tool_call",
+}
+_RESPONSES_ENDS: Final = frozenset({"response.completed", "response.incomplete", "response.failed"})
+
+
+class Observer:
+    """One stream's observer. Feed it what the engine sends, forward what it gives back, and read what it saw.
+
+    `first_token` is the kind of the first event that bears a token: "content", "reasoning", "tool_call" or "refusal";
+    an event with a role only, an empty one, a comment or usage bears none. `token_events` counts those that do,
+    `events` all that carry data. `usage` is the latest that was told. `complete`: the protocol's last event was seen.
+    `failed`: an error was told in the stream. `unobserved`: some event was too long to look at, or no JSON; it was
+    relayed all the same. `salt_seen`: the engine sent the salt; nothing from there on is given back. `at_border`: what
+    was given back ends with a whole event, so one of the gate's own may follow; `sequence_number` is the number that
+    /v1/responses would give it.
+    """
+
+    __slots__ = (
+        "_after_cr",
+        "_blind",
+        "_blind_end",
+        "_hide_usage",
+        "_hiding",
+        "_last_dropped",
+        "_look",
+        "_muted",
+        "_operation",
+        "_salt",
+        "_sent",
+        "_show_reuse",
+        "_suspect",
+        "_tail",
+        "complete",
+        "events",
+        "failed",
+        "finish_reason",
+        "first_token",
+        "response_id",
+        "salt_seen",
+        "sequence_number",
+        "token_events",
+        "unobserved",
+        "usage",
+    )
+
+    def __init__(self, operation: Operation, *, hide_usage: bool, show_reuse: bool, salt: Salt) -> None:
+        self._operation = operation
+        self._look = _LOOKS.get(operation, Observer._look_at_chunk)
+        self._hide_usage = hide_usage
+        self._show_reuse = show_reuse
+        self._hiding = hide_usage or not show_reuse
+        self._salt = salt.value.encode("ascii")
+        self._suspect = b""  # the end of what was read, where it may be the beginning of the salt
+        self._tail = bytearray()  # an event's beginning
+        self._sent = 0  # how much of `_tail` was given back already, while hiding
+        self._blind = False  # `_tail` is the end of an event that is too long to be looked at
+        self._blind_end: bytes | None = None  # and it is the protocol's last one, of this kind
+        self._muted = False  # and it would tell what is hidden, so it is not given back
+        self._after_cr = False  # the last event ended with CR: a LF now belongs to it
+        self._last_dropped = False
+        self.first_token: str | None = None
+        self.token_events = 0
+        self.events = 0
+        self.usage: Usage | None = None
+        self.finish_reason: str | None = None
+        self.response_id: str | None = None
+        self.complete = False
+        self.failed = False
+        self.unobserved = False
+        self.salt_seen = False
+        self.sequence_number = 0
+
+    @property
+    def at_border(self) -> bool:
+        return not self._blind and (self._hiding or not self._tail)
+
+    def feed(self, data: bytes) -> bytes:
+        """What to forward now."""
+        data = self._without_salt(data)
+        if not data:
+            return b""
+        seen = self._whole_events(data) if self._is_whole(data) else self._events(data)
+        return seen if self._hiding else data
+
+    def finish(self) -> bytes:
+        """What to forward at the end of the engine's answer. An event that was cut off is not completed by it."""
+        if self.salt_seen:
+            return b""
+        data, self._suspect = self._suspect, b""
+        seen = self._events(data) if data else b""
+        if not self._hiding:
+            self._look_at_rest()
+            return data
+        return seen + self._look_at_rest()
+
+    # The salt.
+
+    def _without_salt(self, data: bytes) -> bytes:
+        """The data, less an end that may be the beginning of the salt; nothing once the salt was seen."""
+        if self._suspect:
+            data = self._suspect + data
+            self._suspect = b""
+        if self.salt_seen or self._salt in data:
+            self.salt_seen = True
+            return b""
+        if data.endswith(b"\n"):  # as nearly every read ends, and no salt begins
+            return data
+        for length in range(min(len(self._salt) - 1, len(data)), 0, -1):
+            if data.endswith(self._salt[:length]):
+                self._suspect = data[-length:]
+                return data[:-length]
+        return data
+
+    # From bytes to events.
+
+    def _is_whole(self, data: bytes) -> bool:
+        """Whether the data is whole events with LF line ends, nothing before and nothing after: the usual case."""
+        return not self._tail and not self._after_cr and data.endswith(b"\n\n") and b"\r" not in data
+
+    def _whole_events(self, data: bytes) -> bytes:
+        changed = False
+        given = []
+        for event in data[:-2].split(b"\n\n"):
+            instead = self._look_at(event)
+            changed |= instead is not None
+            given.append(event + b"\n\n" if instead is None else instead)
+        return b"".join(given) if changed else data
+
+    def _events(self, data: bytes) -> bytes:
+        given = []
+        if self._after_cr:
+            self._after_cr = False
+            if data.startswith(b"\n"):
+                data = data[1:]
+                if not self._last_dropped:
+                    given.append(b"\n")
+        tail = self._tail
+        begin, search_from = 0, max(0, len(tail) - _BORDER_BYTES + 1)
+        tail += data
+        while border := _BORDER.search(tail, search_from):
+            given.append(self._event(bytes(tail[begin : border.end()])))
+            begin = search_from = border.end()
+        if begin:
+            self._after_cr = begin == len(tail) and tail.endswith(b"\r")
+            del tail[:begin]
+        given.append(self._beginning())
+        return b"".join(given)
+
+    def _event(self, event: bytes) -> bytes:
+        """What to give back of an event that has its end now."""
+        if self._blind:
+            return self._event_unseen(event)
+        instead = self._look_at(event)
+        self._last_dropped = instead is not None
+        return event if instead is None else instead
+
+    def _event_unseen(self, event: bytes) -> bytes:
+        given = b"" if self._muted else event[self._sent :]
+        self.complete |= self._blind_end is not None and not self._muted
+        self.failed |= self._blind_end == b"failed"
+        self._blind = self._muted = False
+        self._sent = 0
+        return given
+
+    def _beginning(self) -> bytes:
+        """What to give back of an event that has no end yet: nothing, until it is too long to wait for."""
+        tail = self._tail
+        if not self._blind:
+            if len(tail) <= self._most_bytes():
+                return b""
+            self._look_away()
+        given = b"" if self._muted else bytes(tail[self._sent :])
+        del tail[: -_BORDER_BYTES + 1]
+        self._sent = len(tail)
+        return given
+
+    def _most_bytes(self) -> int:
+        if len(self._tail) > MAX_EVENT_BYTES and self._last_event() is not None:
+            return MAX_LAST_EVENT_BYTES
+        return MAX_EVENT_BYTES
+
+    def _look_away(self) -> None:
+        """Give the event up. Its name still tells whether it is the last one, and so would tell the usage."""
+        self._blind = self.unobserved = True
+        self._sent = 0
+        self._blind_end = self._last_event()
+        self._muted = self._blind_end is not None and not self._show_reuse
+
+    def _last_event(self) -> bytes | None:
+        """How the answer ends, where the event that has begun is the protocol's last one, by its name."""
+        named = _LAST_EVENT.match(self._tail) if self._operation is Operation.RESPONSES else None
+        return named[1] if named is not None else None
+
+    def _look_at_rest(self) -> bytes:
+        """The last event, where the stream ended without its blank line. While hiding, a piece of one is left out."""
+        rest, self._tail = bytes(self._tail), bytearray()
+        if self._blind:
+            return b""
+        if not rest.strip():
+            return rest
+        unobserved, self.unobserved = self.unobserved, False
+        instead = self._look_at(rest)
+        cut, self.unobserved = self.unobserved, unobserved or self.unobserved
+        if cut or _payload(rest) is None:
+            return b""
+        return rest if instead is None else instead
+
+    # From events to what they tell.
+
+    def _look_at(self, event: bytes) -> bytes | None:
+        """Note what the event tells. None: give it back as it came; else what to give back in its place."""
+        payload = _payload(event)
+        if payload is None:
+            return None
+        self.events += 1
+        try:
+            return self._look(self, event, payload)
+        except (msgspec.DecodeError, RecursionError):
+            self.unobserved = True
+            return None
+
+    def _look_at_chunk(self, event: bytes, payload: bytes) -> bytes | None:
+        if payload == b"[DONE]":
+            self.complete = True
+            return None
+        chunk = _CHUNK.decode(payload)
+        if self.response_id is None:
+            self.response_id = chunk.id
+        failed = _is_told(chunk.error)
+        self.failed |= failed
+        for choice in chunk.choices or ():
+            if choice.finish_reason is not None:
+                self.finish_reason = choice.finish_reason
+            self._note_token(_token(choice))
+        if not isinstance(chunk.usage, Raw) or not _is_told(chunk.usage):
+            return None
+        self.usage = usage_of(self._operation, chunk.usage) or self.usage
+        if self._hide_usage and chunk.choices == [] and not failed:
+            return _WITHHELD
+        return self._without_reuse(event, payload, ())
+
+    def _look_at_response(self, event: bytes, payload: bytes) -> bytes | None:
+        told = _RESPONSES_EVENT.decode(payload)
+        if told.sequence_number is not None:
+            self.sequence_number = told.sequence_number + 1
+        if isinstance(told.delta, Raw):
+            if told.type in _RESPONSES_TOKENS and bytes(told.delta) != b'""':
+                self._note_token(_RESPONSES_TOKENS[told.type])
+            return None
+        self.complete |= told.type in _RESPONSES_ENDS
+        self.failed |= told.type in ("error", "response.failed") or _is_told(told.error)
+        response = told.response
+        if response is None:
+            return None
+        self.response_id = response.id or self.response_id
+        if told.type in _RESPONSES_ENDS:
+            details = response.incomplete_details
+            self.finish_reason = details.reason if details is not None and details.reason else response.status
+        if not isinstance(response.usage, Raw) or not _is_told(response.usage):
+            return None
+        self.usage = usage_of(self._operation, response.usage) or self.usage
+        return self._without_reuse(event, payload, ("response",))
+
+    def _look_at_message(self, event: bytes, payload: bytes) -> bytes | None:
+        told = _MESSAGES_EVENT.decode(payload)
+        match told.type:
+            case "content_block_delta":
+                self._note_token(_messages_token(told.delta))
+            case "message_stop":
+                self.complete = True
+            case "error":
+                self.failed = True
+            case "message_start" if told.message is not None:
+                self.response_id = told.message.id
+                return self._note_messages_usage(event, payload, told.message.usage, ("message",))
+            case "message_delta":
+                if told.delta is not None:
+                    self.finish_reason = told.delta.stop_reason or self.finish_reason
+                return self._note_messages_usage(event, payload, told.usage, ())
+            case _:
+                pass
+        return None
+
+    def _note_messages_usage(
+        self, event: bytes, payload: bytes, member: Raw | UnsetType, path: tuple[str, ...]
+    ) -> bytes | None:
+        usage = usage_of(self._operation, member) if isinstance(member, Raw) else None
+        if usage is None:
+            return None
+        # The first event counts no output yet, which is not an output of none.
+        self.usage = Usage(usage.prompt, usage.reused, None) if path else usage
+        return self._without_reuse(event, payload, path)
+
+    def _note_token(self, token: str | None) -> None:
+        if token is not None:
+            self.token_events += 1
+            if self.first_token is None:
+                self.first_token = token
+
+    def _without_reuse(self, event: bytes, payload: bytes, path: tuple[str, ...]) -> bytes | None:
+        """The event with its `usage`, found under `path`, telling no reuse; None where it may be told or is not."""
+        if self._show_reuse:
+            return None
+        levels = [_MEMBERS.decode(payload)]
+        for name in path:
+            levels.append(_MEMBERS.decode(levels[-1][name]))
+        usage = hide_reuse(self._operation, levels[-1]["usage"])
+        if usage is None:
+            return None
+        levels[-1]["usage"] = Raw(usage)
+        for name in reversed(path):
+            inner = levels.pop()
+            levels[-1][name] = Raw(_ENCODER.encode(inner))
+        return _with_payload(event, _ENCODER.encode(levels[0]))
+
+
+# Functions and not bound methods, which would tie the observer to itself.
+_LOOKS: Final[Mapping[Operation, Callable[[Observer, bytes, bytes], bytes | None]]] = {
+    Operation.RESPONSES: Observer._look_at_response,  # noqa: SLF001 - its own
+    Operation.MESSAGES: Observer._look_at_message,  # noqa: SLF001
+}
+
+
+def _payload(event: bytes) -> bytes | None:
+    """The event's data, its lines joined with LF; None where it has none."""
+    if event.startswith(b"data: ") and b"\n" not in event and b"\r" not in event:
+        return event[6:]
+    lines = [value for name, value in map(_field, event.splitlines()) if name == b"data"]
+    return b"\n".join(lines) if lines else None
+
+
+def _field(line: bytes) -> tuple[bytes, bytes]:
+    name, _, value = line.partition(b":")
+    return name, value.removeprefix(b" ")
+
+
+def _with_payload(event: bytes, payload: bytes) -> bytes:
+    others = [line for line in event.splitlines() if line and _field(line)[0] != b"data"]
+    return b"\n".join((*others, b"data: " + payload, b"", b""))
+
+
+def _is_told(member: Raw | UnsetType) -> bool:
+    return isinstance(member, Raw) and bytes(memoryview(member)[:4]) != b"null"
+
+
+def _token(choice: _Choice) -> str | None:
+    """The kind of token that a choice of chat or completions bears."""
+    if choice.text:
+        return "content"
+    delta = choice.delta
+    if delta is None:
+        return None
+    if delta.content:
+        return "content"
+    if delta.reasoning or delta.reasoning_content:
+        return "reasoning"
+    if delta.refusal:
+        return "refusal"
+    for call in delta.tool_calls or ():
+        if call.function is not None and (call.function.name or call.function.arguments):
+            return "tool_call"
+    return None
+
+
+def _messages_token(delta: _MessagesDelta | None) -> str | None:
+    if delta is None:
+        return None
+    if delta.text:
+        return "content"
+    if delta.thinking:
+        return "reasoning"
+    return "tool_call" if delta.partial_json else None

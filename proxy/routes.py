@@ -1,0 +1,138 @@
+"""What a request asks for and for whom: exact method and path, and the scope that path and headers name.
+
+Everything that is not on the list does not exist. Paths are compared as they were sent, byte for byte: an engine
+decodes `%2F` and friends before it routes (uvicorn does), so a gate that normalised would allow what it never saw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import unquote
+
+from proxy.directory.membership import Named
+from proxy.engines.profile import ENDPOINTS, Endpoint
+from proxy.isolation.unit import Level
+from proxy.refusals import Dialect, EndpointNotAllowed, InvalidRequest
+
+METADATA_PATH: Final = "/.well-known/oauth-protected-resource"
+
+ORGANIZATION: Final = "OpenAI-Organization"
+PROJECT: Final = "OpenAI-Project"
+UNIT: Final = "X-Saltgate-Unit"
+COLLECTION: Final = "X-Saltgate-Collection"
+
+
+@dataclass(frozen=True, slots=True)
+class Generate:
+    """An engine's endpoint."""
+
+    endpoint: Endpoint
+
+
+@dataclass(frozen=True, slots=True)
+class ListModels:
+    """What this scope may use; one model where `model` is named."""
+
+    model: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceMetadata:
+    """The OAuth protected-resource metadata document (RFC 9728)."""
+
+
+Wanted = Generate | ListModels | ResourceMetadata
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """`name` is the route's template for records: no byte of the client in it."""
+
+    wanted: Wanted
+    name: str
+    workspace: str | None = None
+    project: str | None = None
+
+    @property
+    def dialect(self) -> Dialect:
+        return self.wanted.endpoint.dialect if isinstance(self.wanted, Generate) else Dialect.OPENAI
+
+
+_GENERATE: Final[Mapping[tuple[str, str], Generate]] = {
+    (endpoint.method, endpoint.path): Generate(endpoint) for endpoint in ENDPOINTS
+}
+
+
+def find_route(method: str, target: str) -> Route:
+    """The route of a request line. A query is ignored and never passed on. Raises EndpointNotAllowed."""
+    path = target.partition("?")[0]
+    if path == METADATA_PATH or path.startswith(METADATA_PATH + "/"):
+        if method == "GET":
+            return Route(ResourceMetadata(), METADATA_PATH)
+        raise _not_allowed()
+    workspace, project, rest = _scope_in_path(path)
+    prefix = "" if workspace is None else "/w/{workspace}/p/{project}"
+    generate = _GENERATE.get((method, rest))
+    if generate is not None:
+        return Route(generate, prefix + rest, workspace, project)
+    if method == "GET" and rest == "/v1/models":
+        return Route(ListModels(None), prefix + rest, workspace, project)
+    if method == "GET" and rest.startswith("/v1/models/"):
+        return Route(
+            ListModels(unquote(rest.removeprefix("/v1/models/"))), prefix + "/v1/models/{model}", workspace, project
+        )
+    raise _not_allowed()
+
+
+def dialect_of(target: str) -> Dialect:
+    """In whose form a refusal of this target is told, also where no route was found."""
+    return Dialect.ANTHROPIC if target.partition("?")[0].endswith("/v1/messages") else Dialect.OPENAI
+
+
+def _scope_in_path(path: str) -> tuple[str | None, str | None, str]:
+    if not path.startswith("/w/"):
+        return None, None, path
+    parts = path.split("/", 5)
+    if len(parts) != 6 or parts[3] != "p" or not parts[2] or not parts[4]:
+        raise _not_allowed()
+    return parts[2], parts[4], "/" + parts[5]
+
+
+def _not_allowed() -> EndpointNotAllowed:
+    return EndpointNotAllowed(
+        "saltgate serves no such endpoint. Its base URL ends in /v1; see the documentation for the list."
+    )
+
+
+def named_scope(route: Route, headers: Sequence[tuple[str, str]]) -> Named:
+    """What path and headers name together. Raises InvalidRequest where they disagree or say something twice."""
+    workspace = _agreed("workspace", route.workspace, _single(headers, ORGANIZATION))
+    project = _agreed("project", route.project, _single(headers, PROJECT))
+    return Named(workspace, project, _single(headers, COLLECTION), _level(_single(headers, UNIT)))
+
+
+def _single(headers: Sequence[tuple[str, str]], name: str) -> str | None:
+    values = {value for key, value in headers if key.lower() == name.lower()}
+    if len(values) > 1:
+        raise InvalidRequest(f"The header {name} is there twice with different values. Send it once.", param=name)
+    value = values.pop() if values else ""
+    return value or None
+
+
+def _agreed(what: str, in_path: str | None, in_header: str | None) -> str | None:
+    if in_path is not None and in_header is not None and in_path != in_header:
+        raise InvalidRequest(f"The path and the headers name different {what}s. Name one of them.", param=what)
+    return in_path if in_path is not None else in_header
+
+
+def _level(value: str | None) -> Level | None:
+    if value is None:
+        return None
+    try:
+        return Level(value)
+    except ValueError:
+        raise InvalidRequest(
+            f"{UNIT} names no unit. Use deployment, workspace, team, project or user.", param=UNIT
+        ) from None

@@ -1,0 +1,62 @@
+"""The client's body, whole, within its limits, and in no disguise."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from aiohttp import HttpVersion11, web
+
+from proxy.refusals import BodyTooLarge, InvalidRequest, UnsupportedMediaType
+from proxy.relay.downstream import ClientGone
+
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+async def read_upload(request: web.BaseRequest, *, maximum_bytes: int, seconds: float) -> bytes:
+    """The body's bytes.
+
+    Raises UnsupportedMediaType for what is not plain JSON, BodyTooLarge as soon as that is known, InvalidRequest where
+    the body does not arrive in `seconds`, ClientGone where the client leaves.
+    """
+    _check_head(request, maximum_bytes)
+    if request.headers.get("Expect", "").lower() == "100-continue" and request.version >= HttpVersion11:
+        transport = request.transport
+        if transport is not None:
+            transport.write(_CONTINUE)
+    try:
+        async with asyncio.timeout(seconds):
+            return await _collect(request, maximum_bytes)
+    except TimeoutError:
+        raise InvalidRequest(f"The request's body did not arrive within {seconds:g} s.", reason="slow_upload") from None
+    except ConnectionError as error:
+        raise ClientGone from error
+    except web.RequestPayloadError as error:
+        raise InvalidRequest("The request's body is not well-formed HTTP/1.1.", reason="framing") from error
+
+
+def _check_head(request: web.BaseRequest, maximum_bytes: int) -> None:
+    types = request.headers.getall("Content-Type", ())
+    if len(types) != 1 or types[0].partition(";")[0].strip().lower() != "application/json":
+        raise UnsupportedMediaType("Send the body as Content-Type: application/json.")
+    if request.headers.get("Content-Encoding", "identity").strip().lower() != "identity":
+        raise UnsupportedMediaType("Send the body without Content-Encoding.")
+    if "Upgrade" in request.headers:
+        raise InvalidRequest("saltgate speaks HTTP/1.1 only; leave out the Upgrade header.", param="Upgrade")
+    if request.content_length is not None and request.content_length > maximum_bytes:
+        raise _too_large(maximum_bytes)
+
+
+async def _collect(request: web.BaseRequest, maximum_bytes: int) -> bytes:
+    pieces: list[bytes] = []
+    size = 0
+    while piece := await request.content.readany():
+        size += len(piece)
+        if size > maximum_bytes:
+            raise _too_large(maximum_bytes)
+        pieces.append(piece)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _too_large(maximum_bytes: int) -> BodyTooLarge:
+    return BodyTooLarge(f"The request's body may have {maximum_bytes} bytes at most. Shorten the prompt.")

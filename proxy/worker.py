@@ -1,0 +1,102 @@
+"""One worker: a process that serves the public port, built from settings that its supervisor hands it.
+
+The supervisor and a worker talk over a socket pair: first the settings come down, then a state goes up for each
+question. When the supervisor is gone, the socket ends, and so does the worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import pickle
+import signal
+import socket
+import sys
+import time
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+import structlog
+import uvloop
+
+from config.settings import Settings
+from observability.logs import configure_logs
+from proxy.app import Gate, open_gate
+from proxy.tls import listener_context
+
+_LENGTH_BYTES: Final = 4
+_log = structlog.get_logger("saltgate.worker")
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What a worker is given: settings, its number, and what its logs and metrics call it."""
+
+    settings: Settings
+    number: int
+    instance: str
+
+
+async def read_frame(reader: asyncio.StreamReader) -> bytes:
+    """One message of the socket pair. Raises IncompleteReadError at its end."""
+    return await reader.readexactly(int.from_bytes(await reader.readexactly(_LENGTH_BYTES), "big"))
+
+
+def frame(message: bytes) -> bytes:
+    return len(message).to_bytes(_LENGTH_BYTES, "big") + message
+
+
+def main() -> None:
+    """The process's entry: the descriptors of the listening socket and of the socket pair are its two arguments."""
+    listening, control = (socket.socket(fileno=int(argument)) for argument in sys.argv[1:3])
+    # Ctrl-C reaches every process of a terminal; the supervisor decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+        uvloop.run(_run(listening, control))
+
+
+async def _run(listening: socket.socket, control: socket.socket) -> None:
+    reader, writer = await asyncio.open_connection(sock=control)
+    # The supervisor is our own process, and the socket pair is private to the two: pickle is a copy, not a protocol.
+    assignment: Assignment = pickle.loads(await read_frame(reader))  # noqa: S301
+    settings, instance = assignment.settings, assignment.instance
+    logs = configure_logs(settings.logs, sys.stdout.buffer, monotonic_ns=time.monotonic_ns, instance=instance)
+    with contextlib.closing(logs):
+        async with open_gate(settings, instance=instance, logs=logs) as gate:
+            await _serve(settings, gate, listening, reader, writer)
+
+
+async def _serve(
+    settings: Settings, gate: Gate, listening: socket.socket, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    tls = None if settings.public.tls is None else listener_context(settings.public.tls)
+    server = await loop.create_server(gate.front, sock=listening, ssl=tls, backlog=_BACKLOG)
+    gc.collect()
+    gc.freeze()  # what is alive now stays alive: no collection looks at it again
+    _log.info("worker.serving")
+    async with asyncio.TaskGroup() as tasks:
+        answering = tasks.create_task(_answer_supervisor(gate, reader, writer, stop))
+        await stop.wait()
+        server.close()
+        await gate.drain(settings.drain.limit)
+        answering.cancel()
+    _log.info("worker.stopped")
+
+
+_BACKLOG: Final = 2048
+
+
+async def _answer_supervisor(
+    gate: Gate, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, stop: asyncio.Event
+) -> None:
+    with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+        while True:
+            await read_frame(reader)
+            writer.write(frame(msgspec.msgpack.encode(gate.state())))
+            await writer.drain()
+    stop.set()  # the supervisor is gone

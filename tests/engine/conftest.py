@@ -1,0 +1,169 @@
+"""One real vLLM for all tests of this folder, started when the first of them asks for it.
+
+These tests run only when they are meant: `-m engine`, or this folder named on the command line.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NoReturn
+
+import aiohttp
+import pytest
+
+from tests.engine.endpoints import Endpoint, Json
+from tests.engine.environment import NoEngineError, default_cache, engine_environment
+from tests.engine.server import free_port, is_healthy, running_engine
+
+HERE: Final = Path(__file__).parent
+NO_ENGINE: Final = "NO REAL ENGINE, so nothing was tested against vLLM"
+
+
+@dataclass(frozen=True, slots=True)
+class Vllm:
+    """A running engine. It serves the model `tests.engine.server.MODEL`."""
+
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back: `body` is the whole of it, also of a stream."""
+
+    status: int
+    content_type: str
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class EngineClient:
+    """Speaks straight to the engine, as saltgate's upstream leg does and no client of saltgate can."""
+
+    session: aiohttp.ClientSession
+
+    async def post(self, path: str, body: Json | bytes) -> Answer:
+        """Sends JSON, or bytes as they are, and reads the whole answer."""
+        sent = {"data": body} if isinstance(body, bytes) else {"json": body}
+        headers = {"Content-Type": "application/json"}
+        async with self.session.post(path, headers=headers, **sent) as answer:
+            return Answer(answer.status, answer.content_type, await answer.read())
+
+    async def get(self, path: str) -> Answer:
+        async with self.session.get(path) as answer:
+            return Answer(answer.status, answer.content_type, await answer.read())
+
+    async def reused(self, endpoint: Endpoint, prompt: str, salt: str | None, *, stream: bool = False) -> int:
+        """How many tokens of `prompt` the engine took from its cache. None sends no salt."""
+        salted = {} if salt is None else {"cache_salt": salt}
+        answer = await self.post(endpoint.path, endpoint.body(prompt, stream=stream) | salted)
+        assert answer.status == 200, answer.body
+        return endpoint.usage(answer.body).reused
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("engine", "a real vLLM on the CPU")
+    group.addoption(
+        "--engine-cache", help="where the engine is installed (SALTGATE_ENGINE_CACHE, ~/.cache/saltgate/engine)"
+    )
+    group.addoption("--engine-reuse", metavar="URL", help="use this running engine instead of starting one")
+    group.addoption("--engine-required", action="store_true", help="fail, not skip, where no engine can be installed")
+    group.addoption("--engine-record", action="store_true", help="write tests/engine/captures anew")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    ours = [item for item in items if HERE in item.path.parents]
+    for item in ours:
+        item.add_marker(pytest.mark.engine)
+    if not _is_meant(config):
+        items[:] = [item for item in items if item not in ours]
+        config.hook.pytest_deselected(items=ours)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """A line of its own: a suite that skipped what it is for must not look like one that passed."""
+    skipped = [str(report.longrepr) for report in terminalreporter.getreports("skipped")]
+    if any(NO_ENGINE in reason for reason in skipped):
+        terminalreporter.section(NO_ENGINE, red=True)
+
+
+@pytest.fixture(scope="session")
+def vllm(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vllm]:
+    """The engine, healthy. Skips where this machine cannot have one; an installed engine that fails is a failure."""
+    named = pytestconfig.getoption("engine_reuse", None)
+    if named:
+        assert is_healthy(named), f"--engine-reuse: {named}/health does not answer"
+        yield Vllm(named)
+        return
+    with _one_for_all_workers(_shared_folder(tmp_path_factory), pytestconfig) as url:
+        yield Vllm(url)
+
+
+@pytest.fixture
+async def engine(vllm: Vllm) -> AsyncIterator[EngineClient]:
+    """A client of the engine, its connections closed at the end of the test."""
+    async with aiohttp.ClientSession(vllm.url) as session:
+        yield EngineClient(session)
+
+
+def _is_meant(config: pytest.Config) -> bool:
+    named = [Path(argument.split("::")[0]).resolve() for argument in config.args]
+    return "engine" in (config.option.markexpr or "") or any(path == HERE or HERE in path.parents for path in named)
+
+
+def _shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder for all processes of this run: pytest-xdist gives each worker a folder inside it."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if os.environ.get("PYTEST_XDIST_WORKER") else own
+
+
+@contextmanager
+def _one_for_all_workers(folder: Path, config: pytest.Config) -> Iterator[str]:
+    """The first process to come starts the engine, and ends it when no other uses it any more.
+
+    Both locks are always taken in this order, so nobody joins while the engine ends and nobody waits for ever.
+    """
+    address = folder / "engine.url"
+    with ExitStack() as engine, ExitStack() as use:
+        with _locked(folder / "engine.start", fcntl.LOCK_EX):
+            users = use.enter_context(_locked(folder / "engine.users", fcntl.LOCK_SH))
+            started = not address.exists()
+            if started:
+                address.write_text(engine.enter_context(_started(folder / "vllm.log", config)))
+        try:
+            yield address.read_text()
+        finally:
+            if started:
+                with _locked(folder / "engine.start", fcntl.LOCK_EX):
+                    fcntl.flock(users, fcntl.LOCK_EX)
+                    address.unlink()
+                    engine.close()
+
+
+@contextmanager
+def _started(log: Path, config: pytest.Config) -> Iterator[str]:
+    cache = Path(config.getoption("engine_cache", None) or default_cache())
+    try:
+        environment = engine_environment(cache)
+    except NoEngineError as reason:
+        _give_up(str(reason), required=config.getoption("engine_required", False))
+    with running_engine(environment, port=free_port(), log=log) as url:
+        yield url
+
+
+def _give_up(reason: str, *, required: bool) -> NoReturn:
+    if required:
+        pytest.fail(f"{NO_ENGINE}: {reason}")
+    pytest.skip(f"{NO_ENGINE}: {reason}")
+
+
+@contextmanager
+def _locked(path: Path, kind: int) -> Iterator[int]:
+    with path.open("a") as lock:
+        fcntl.flock(lock, kind)
+        yield lock.fileno()

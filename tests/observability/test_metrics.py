@@ -1,0 +1,308 @@
+"""The metrics: names and labels of the contract, counted once, bounded, merged, and readable by a Prometheus."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import pytest
+
+from observability import names
+from observability.exposition import Exposition, Snapshot, exposition, merge
+from observability.families import FAMILIES
+from observability.metrics import Metrics
+from observability.names import OUTCOMES, Outcome
+from proxy.refusals import Refusal
+from tests.observability.telling import Time, answers, goes_up, recorder
+
+SCOPE = {"workspace": "acme", "project": "apollo", "model": "tiny"}
+
+
+def test_names_and_labels_are_the_contracts() -> None:
+    scope = ("workspace", "project", "model")
+    contract = {
+        "saltgate_requests_total": ("workspace", "project", "model", "outcome"),
+        "saltgate_time_to_first_token_seconds": scope,
+        "saltgate_prompt_tokens_total": scope,
+        "saltgate_reused_prompt_tokens_total": scope,
+        "saltgate_output_tokens_total": scope,
+        "saltgate_refusals_total": ("code",),
+        "saltgate_active_streams": ("model",),
+        "saltgate_overhead_seconds": ("stage",),
+    }
+    assert {name: FAMILIES[name].labels for name in contract} == contract
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES)
+def test_every_outcome_counts_exactly_once(outcome: Outcome) -> None:
+    metrics, time = new_metrics(), Time()
+    with recorder(metrics, time=time).request(method="POST", route="/v1/chat/completions") as record:
+        goes_up(record)
+        record.ended(outcome)
+    counted = {s.labels["outcome"]: s.value for s in scrape(metrics).of("saltgate_requests_total") if s.value}
+    assert counted == {outcome: 1}
+    assert scrape(metrics).value("saltgate_request_duration_seconds_count", model="tiny", outcome=outcome) == 1
+    assert scrape(metrics).value("saltgate_active_streams", model="tiny") == 0
+
+
+def test_a_good_stream_leaves_its_tokens_and_times() -> None:
+    metrics, time = new_metrics(), Time()
+    with recorder(metrics, time=time).request(method="POST", route="/v1/chat/completions") as record:
+        record.stage("auth", 0.0002)
+        goes_up(record)
+        answers(record, time)
+    page = scrape(metrics)
+    assert page.value("saltgate_requests_total", **SCOPE, outcome="ok") == 1
+    assert page.value("saltgate_prompt_tokens_total", **SCOPE) == 120
+    assert page.value("saltgate_reused_prompt_tokens_total", **SCOPE) == 96
+    assert page.value("saltgate_output_tokens_total", **SCOPE) == 31
+    assert page.value("saltgate_time_to_first_token_seconds_count", **SCOPE) == 1
+    assert page.value("saltgate_time_to_first_token_seconds_sum", **SCOPE) == pytest.approx(0.052)
+    assert page.value("saltgate_model_time_to_first_token_seconds_count", model="tiny", kind="content") == 1
+    assert page.value("saltgate_upstream_time_to_first_token_seconds_sum", model="tiny") == pytest.approx(0.05)
+    assert page.value("saltgate_time_per_output_token_seconds_sum", model="tiny") == pytest.approx(0.01)
+    assert page.value("saltgate_overhead_seconds_sum", stage="auth") == pytest.approx(0.0002)
+    assert page.value("saltgate_overhead_seconds_sum", stage="relay") == pytest.approx(0.002)
+    assert page.value("saltgate_usage_unknown_total", model="tiny") == 0
+
+
+def test_series_are_born_with_zero_when_the_request_goes_up() -> None:
+    metrics = new_metrics()
+    with recorder(metrics).request(method="POST", route="/v1/chat/completions") as record:
+        goes_up(record)
+        page = scrape(metrics)
+        record.ended("ok")
+    assert page.value("saltgate_requests_total", **SCOPE, outcome="ok") == 0
+    assert page.value("saltgate_prompt_tokens_total", **SCOPE) == 0
+    assert page.value("saltgate_time_to_first_token_seconds_count", **SCOPE) == 0
+    assert page.value("saltgate_streams_without_token_total", model="tiny", outcome="client_gone") == 0
+    assert page.value("saltgate_active_streams", model="tiny") == 1
+
+
+def test_a_refused_request_never_labels_with_what_it_only_claimed() -> None:
+    metrics = new_metrics()
+    with recorder(metrics).request(method="POST", route="/v1/chat/completions") as record:
+        record.asked("chat", "claimed-model", stream=True)
+        record.refused("not_a_member", 403)
+    page = scrape(metrics)
+    assert page.value("saltgate_requests_total", workspace="", project="", model="", outcome="refused") == 1
+    assert page.value("saltgate_refusals_total", code="not_a_member") == 1
+    assert "claimed" not in page.text
+
+
+def test_every_refusal_code_is_exported_as_zero_from_the_start() -> None:
+    page = scrape(new_metrics())
+    codes = {refusal.code for refusal in _refusals(Refusal)}
+    assert codes == names.REFUSAL_CODES
+    assert all(page.value("saltgate_refusals_total", code=code) == 0 for code in codes)
+
+
+def test_an_unknown_refusal_code_makes_no_new_series() -> None:
+    metrics = new_metrics()
+    with recorder(metrics).request(method="POST", route="/v1/x") as record:
+        record.refused("made_up", 400)
+    assert scrape(metrics).value("saltgate_refusals_total", code="__other__") == 1
+    assert "made_up" not in scrape(metrics).text
+
+
+def test_unknown_usage_is_counted_as_unknown_and_not_as_no_tokens() -> None:
+    metrics, time = new_metrics(), Time()
+    for usage in ((), (100,), (100, 0, 5)):
+        with recorder(metrics, time=time).request(method="POST", route="/v1/x") as record:
+            goes_up(record)
+            if usage:
+                record.used(*usage)
+            record.ended("ok")
+    page = scrape(metrics)
+    assert page.value("saltgate_usage_unknown_total", model="tiny") == 1
+    assert page.value("saltgate_reuse_unknown_total", model="tiny") == 1
+    assert page.value("saltgate_prompt_tokens_total", **SCOPE) == 200
+    assert page.value("saltgate_streams_without_token_total", model="tiny", outcome="ok") == 3
+
+
+def test_scopes_and_models_over_the_bound_are_counted_as_other() -> None:
+    metrics = new_metrics(max_scopes=3, max_models=2)
+    for number in range(10):
+        with recorder(metrics).request(method="POST", route="/v1/x") as record:
+            goes_up(record, project=f"p{number}", model=f"m{number % 4}")
+            record.ended("ok")
+    page = scrape(metrics)
+    projects = {s.labels["project"] for s in page.of("saltgate_requests_total")}
+    assert projects == {"p0", "p1", "p2", "__other__"}
+    assert {s.labels["model"] for s in page.of("saltgate_active_streams")} == {"m0", "m1", "__other__"}
+    assert page.value("saltgate_metrics_overflow_total", label="scope") == 7
+    assert page.value("saltgate_metrics_overflow_total", label="model") == 4
+    assert sum(s.value for s in page.of("saltgate_requests_total")) == 10
+    assert all(s.value == 0 for s in page.of("saltgate_active_streams"))
+
+
+def test_counts_of_workers_add_up_and_states_are_the_worst_workers() -> None:
+    workers = [new_metrics(), new_metrics()]
+    for metrics, up in zip(workers, (True, False), strict=True):
+        time = Time()
+        with recorder(metrics, time=time).request(method="POST", route="/v1/x") as record:
+            goes_up(record)
+            answers(record, time)
+        metrics.engine_up("main", "10.0.0.7:8000", up)
+        metrics.directory_up(up)
+        metrics.directory_confirmed(1000.0 if up else 900.5)
+        metrics.issuer_up("https://i", up)
+        metrics.engine_proof("main", "10.0.0.7:8000", "/v1/chat/completions", "proven" if up else "unknown")
+    page = Page(exposition(merge(Snapshot.decode(worker.snapshot().encode()) for worker in workers)))
+    assert page.value("saltgate_requests_total", **SCOPE, outcome="ok") == 2
+    assert page.value("saltgate_time_to_first_token_seconds_bucket", **SCOPE, le="0.08") == 2
+    assert page.value("saltgate_engine_up", engine="main", replica="10.0.0.7:8000") == 0
+    assert page.value("saltgate_directory_up") == 0
+    assert page.value("saltgate_directory_confirmed_timestamp_seconds") == 900.5
+    assert page.value("saltgate_issuer_up", issuer="https://i") == 0
+    assert page.value("saltgate_build_info", version="0.1.0") == 1
+    proof = {s.labels["state"]: s.value for s in page.of("saltgate_engine_proof")}
+    assert proof == {"proven": 1, "unknown": 1, "failed": 0, "no cache": 0}
+
+
+def test_a_proof_that_changes_leaves_its_old_state() -> None:
+    metrics = new_metrics()
+    metrics.engine_proof("main", "r", "/v1/chat/completions", "proven")
+    metrics.engine_proof("main", "r", "/v1/chat/completions", "failed")
+    states = {s.labels["state"]: s.value for s in scrape(metrics).of("saltgate_engine_proof")}
+    assert states == {"proven": 0, "unknown": 0, "failed": 1, "no cache": 0}
+
+
+def test_a_worker_that_ended_keeps_its_counts_and_loses_its_states() -> None:
+    metrics = new_metrics()
+    with recorder(metrics).request(method="POST", route="/v1/x") as record:
+        goes_up(record)
+        metrics.directory_up(False)
+        left = metrics.snapshot().retired()
+        record.ended("ok")
+    metrics = new_metrics()
+    metrics.directory_up(True)
+    page = Page(exposition(merge([left, metrics.snapshot()])))
+    assert page.value("saltgate_directory_up") == 1
+    assert not page.of("saltgate_active_streams")
+    assert page.value("saltgate_requests_total", **SCOPE, outcome="ok") == 0
+
+
+def test_a_snapshot_of_another_version_is_refused() -> None:
+    for text in (b"{}", b'{"series":[["no_such",[],[1]]]}', b'{"series":[["saltgate_refusals_total",["x"],[1,2]]]}'):
+        with pytest.raises(ValueError):
+            Snapshot.decode(text)
+
+
+def test_what_was_lost_on_the_way_is_told() -> None:
+    metrics = Metrics(version="0.1.0", drops={"spans": lambda: 3, "logs": lambda: 0})
+    assert scrape(metrics).value("saltgate_telemetry_dropped_total", signal="spans") == 3
+    assert scrape(metrics).value("saltgate_telemetry_dropped_total", signal="logs") == 0
+
+
+def test_a_label_cannot_break_out_of_its_quotes() -> None:
+    metrics = new_metrics()
+    hostile = 'a"} 1\nsaltgate_requests_total{x="\\'
+    metrics.issuer_up(hostile, True)
+    assert [s.labels["issuer"] for s in scrape(metrics).of("saltgate_issuer_up")] == [hostile]
+
+
+@pytest.mark.parametrize(
+    ("accept", "open_metrics"),
+    [
+        ("", False),
+        ("*/*", False),
+        ("text/plain;version=0.0.4", False),
+        ("application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.4", True),
+        ("application/openmetrics-text; q=0.2, text/plain", False),
+        ("application/openmetrics-text;q=0", False),
+        ("application/openmetrics-text;q=x", False),
+    ],
+)
+def test_the_scraper_chooses_the_format(accept: str, open_metrics: bool) -> None:
+    metrics = new_metrics()
+    metrics.directory_up(True)
+    shown = exposition(metrics.snapshot(), accept)
+    text = shown.body.decode()
+    assert text.endswith("# EOF\n") is open_metrics
+    assert shown.content_type.startswith(
+        "application/openmetrics-text" if open_metrics else "text/plain; version=0.0.4"
+    )
+    assert ("# TYPE saltgate_refusals counter" in text.splitlines()) is open_metrics
+    assert ("# TYPE saltgate_build info" in text.splitlines()) is open_metrics
+    Page(shown)
+
+
+def new_metrics(*, max_scopes: int = 1000, max_models: int = 100) -> Metrics:
+    return Metrics(version="0.1.0", drops={}, max_scopes=max_scopes, max_models=max_models)
+
+
+def scrape(metrics: Metrics) -> Page:
+    return Page(exposition(merge([metrics.snapshot()])))
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    name: str
+    labels: dict[str, str]
+    value: float
+
+
+class Page:
+    """A strict reader of both text formats: what it does not understand is an error, and every rule is checked."""
+
+    def __init__(self, shown: Exposition) -> None:
+        self.text = shown.body.decode("utf-8")
+        self.samples: list[Sample] = []
+        self._kinds: dict[str, str] = {}
+        assert self.text.endswith("\n")
+        for line in self.text.removesuffix("# EOF\n").splitlines():
+            self._read(line)
+        assert len({(s.name, tuple(sorted(s.labels.items()))) for s in self.samples}) == len(self.samples)
+        for family, kind in self._kinds.items():
+            if kind == "histogram":
+                self._check_histogram(family)
+
+    def of(self, name: str) -> list[Sample]:
+        return [sample for sample in self.samples if sample.name == name]
+
+    def value(self, name: str, **labels: str) -> float:
+        (value,) = [sample.value for sample in self.of(name) if sample.labels == labels]
+        return value
+
+    def _read(self, line: str) -> None:
+        if head := re.fullmatch(r"# (HELP|TYPE) ([a-z_]+) (.+)", line):
+            if head[1] == "TYPE":
+                assert head[2] not in self._kinds, "one TYPE a family"
+                self._kinds[head[2]] = head[3]
+            return
+        sample = re.fullmatch(r"([a-z_]+)(?:\{(.*)\})? ([0-9.e+-]+)", line)
+        assert sample is not None, line
+        name = sample[1]
+        family = next(f for f in (name, *(name.removesuffix(s) for s in SUFFIXES)) if f in self._kinds)
+        assert family == list(self._kinds)[-1], "a family's samples stand together"
+        self.samples.append(Sample(name, _labels(sample[2] or ""), float(sample[3])))
+
+    def _check_histogram(self, family: str) -> None:
+        rows: dict[tuple[tuple[str, str], ...], list[tuple[float, float]]] = {}
+        for sample in self.of(f"{family}_bucket"):
+            rest = tuple(sorted((k, v) for k, v in sample.labels.items() if k != "le"))
+            rows.setdefault(rest, []).append((float(sample.labels["le"]), sample.value))
+        for labels, buckets in rows.items():
+            assert buckets == sorted(buckets), "bounds and counts rise"
+            assert [count for _, count in buckets] == sorted(count for _, count in buckets)
+            assert buckets[-1] == (float("inf"), self.value(f"{family}_count", **dict(labels)))
+            assert self.value(f"{family}_sum", **dict(labels)) >= 0
+
+
+SUFFIXES = ("_bucket", "_sum", "_count", "_total", "_info")
+
+
+def _labels(text: str) -> dict[str, str]:
+    labels: dict[str, str] = {}
+    while text:
+        pair = re.match(r'([a-z_]+)="((?:[^"\\\n]|\\["\\n])*)"(?:,|$)', text)
+        assert pair is not None, text
+        assert pair[1] not in labels
+        labels[pair[1]] = re.sub(r"\\(.)", lambda m: "\n" if m[1] == "n" else m[1], pair[2])
+        text = text[pair.end() :]
+    return labels
+
+
+def _refusals(kind: type[Refusal]) -> list[type[Refusal]]:
+    return [r for sub in kind.__subclasses__() for r in ([sub] if hasattr(sub, "code") else []) + _refusals(sub)]

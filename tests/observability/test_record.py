@@ -1,0 +1,234 @@
+"""A record is closed exactly once, and says nothing that it was not told."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from observability.names import OUTCOMES, Outcome
+from tests.observability.telling import SUBJECT, Ledger, Time, answers, goes_up, recorder
+
+
+def test_every_outcome_that_is_told_stands_and_is_observed_once() -> None:
+    for outcome in OUTCOMES:
+        ledger = Ledger()
+        with recorder(ledger).request(method="POST", route="/v1/chat/completions") as record:
+            record.ended(outcome)
+        assert [record.outcome for record in ledger.records] == [outcome]
+
+
+def test_the_first_ending_stands() -> None:
+    ledger = Ledger()
+    record = recorder(ledger).request(method="POST", route="/v1/x")
+    record.ended("truncated", "engine_closed")
+    record.ended("client_gone")
+    with pytest.raises(asyncio.CancelledError), record:
+        raise asyncio.CancelledError
+    assert [(r.outcome, r.error_type) for r in ledger.records] == [("truncated", "engine_closed")]
+
+
+def test_a_cancelled_request_is_a_client_that_left() -> None:
+    ledger = Ledger()
+    with pytest.raises(asyncio.CancelledError), recorder(ledger).request(method="POST", route="/v1/x"):
+        raise asyncio.CancelledError
+    assert [(r.outcome, r.error_type) for r in ledger.records] == [("client_gone", None)]
+
+
+def test_a_crash_is_a_gate_error_with_its_class_and_place_but_not_its_text() -> None:
+    ledger = Ledger()
+    with pytest.raises(ValueError, match="my secret"), recorder(ledger).request(method="POST", route="/v1/x"):
+        raise ValueError("my secret prompt")
+    (record,) = ledger.records
+    assert (record.outcome, record.error_type) == ("gate_error", "ValueError")
+    assert any("test_record.py" in line for line in record.stack)
+    assert "secret" not in " ".join(record.stack)
+
+
+def test_a_return_without_an_answer_is_a_gate_error() -> None:
+    ledger = Ledger()
+    with recorder(ledger).request(method="POST", route="/v1/x"):
+        pass
+    assert [(r.outcome, r.error_type) for r in ledger.records] == [("gate_error", "no_answer")]
+
+
+@pytest.mark.parametrize(("status", "outcome"), [(200, "ok"), (400, "ok"), (500, "engine_failed")])
+def test_an_answer_that_nobody_judged_is_judged_by_its_status(status: int, outcome: Outcome) -> None:
+    ledger = Ledger()
+    with recorder(ledger).request(method="POST", route="/v1/x") as record:
+        record.answered(status)
+    assert [r.outcome for r in ledger.records] == [outcome]
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "outcome", "error_type"),
+    [
+        ("not_a_member", 403, "refused", None),
+        ("directory_unavailable", 503, "refused", "directory_unavailable"),
+        ("engine_failed", 502, "engine_failed", "engine_failed"),
+        ("engine_timeout", 504, "engine_timeout", "engine_timeout"),
+        ("gate_error", 500, "gate_error", "gate_error"),
+    ],
+)
+def test_a_refusal_ends_the_request_and_the_engines_and_our_faults_keep_their_outcome(
+    code: str, status: int, outcome: Outcome, error_type: str | None
+) -> None:
+    ledger = Ledger()
+    with recorder(ledger).request(method="POST", route="/v1/x") as record:
+        record.refused(code, status, "finer_word")
+    (closed,) = ledger.records
+    assert (closed.outcome, closed.error_type, closed.status) == (outcome, error_type, status)
+    assert (closed.refusal_code, closed.refusal_reason) == (code, "finer_word")
+
+
+def test_every_observer_is_told_though_another_one_fails() -> None:
+    class Broken(Ledger):
+        def finished(self, record: object) -> None:
+            raise RuntimeError
+
+    first, last = Ledger(), Ledger()
+    with pytest.raises(RuntimeError), recorder(first, Broken(), last).request(method="POST", route="/v1/x") as record:
+        record.ended("ok")
+    assert len(first.records) == len(last.records) == 1
+
+
+def test_request_and_trace_ids_are_new_for_each_request_and_well_formed() -> None:
+    opened = [recorder().request(method="POST", route="/v1/x") for _ in range(100)]
+    assert len({r.request_id for r in opened}) == len({r.trace_id for r in opened}) == 100
+    assert all(r.request_id.startswith("req_") and len(r.request_id) == 28 for r in opened)
+    version, trace_id, span_id, flags = opened[0].traceparent.split("-")
+    assert (version, flags) == ("00", "01")
+    assert (int(trace_id, 16), int(span_id, 16)) == (opened[0].trace_id, opened[0].client_span_id)
+    assert (len(trace_id), len(span_id)) == (32, 16)
+
+
+def test_the_sampled_flag_follows_the_ratio() -> None:
+    def share(ratio: float) -> float:
+        one = recorder(trace_ratio=ratio)
+        return sum(one.request(method="POST", route="/").sampled for _ in range(2000)) / 2000
+
+    assert share(0.0) == 0.0
+    assert share(1.0) == 1.0
+    assert 0.3 < share(0.5) < 0.7
+    assert recorder(trace_ratio=0.0).request(method="POST", route="/").traceparent.endswith("-00")
+
+
+@pytest.mark.parametrize(
+    ("traceparent", "linked"),
+    [
+        ("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", True),
+        ("cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-what-comes", True),
+        ("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-more", False),
+        ("ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", False),
+        ("00-00000000000000000000000000000000-b7ad6b7169203331-01", False),
+        ("00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01", False),
+        ("00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01", False),
+        ("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\n", False),
+        ("", False),
+    ],
+)
+def test_a_clients_trace_context_is_linked_if_valid_and_never_the_parent(traceparent: str, linked: bool) -> None:
+    record = recorder().request(method="POST", route="/v1/x")
+    before = record.traceparent
+    record.link(traceparent)
+    assert (record.linked is not None) is linked
+    assert record.traceparent == before
+    assert "0af7651916cd43dd" not in record.traceparent
+
+
+def test_server_timing_names_the_gates_own_stages_in_milliseconds() -> None:
+    record = recorder().request(method="POST", route="/v1/x")
+    assert record.server_timing() == ""
+    record.stage("stamp", 0.0001)
+    record.stage("auth", 0.0002)
+    record.stage("auth", 0.00001)
+    record.stage("directory", 0.00002)
+    record.stage("body", 1.5)
+    assert record.server_timing() == "auth;dur=0.21, directory;dur=0.02, stamp;dur=0.10"
+
+
+def test_time_to_first_token_runs_from_the_head_to_the_written_token_without_the_upload() -> None:
+    time, ledger = Time(), Ledger()
+    with recorder(ledger, time=time).request(method="POST", route="/v1/x") as record:
+        time.passes(milliseconds=1000)
+        record.stage("body", 1.0)
+        time.passes(milliseconds=1)
+        goes_up(record)
+        answers(record, time)
+    (closed,) = ledger.records
+    assert closed.time_to_first_token_seconds == pytest.approx(0.053)
+    assert closed.upstream_time_to_first_token_seconds == pytest.approx(0.050)
+    assert closed.time_to_first_chunk_seconds == pytest.approx(0.010)
+    assert closed.relay_seconds == pytest.approx(0.002)
+    assert closed.seconds_per_output_token == pytest.approx(0.010)
+    assert closed.duration_seconds == pytest.approx(1.351)
+
+
+def test_a_token_that_was_never_written_has_no_time_to_first_token() -> None:
+    time = Time()
+    record = recorder(time=time).request(method="POST", route="/v1/x")
+    record.first_token("content", time.monotonic_ns())
+    assert record.time_to_first_token_seconds is None
+
+
+@pytest.mark.parametrize(
+    ("told", "kept"),
+    [
+        ((10, 4, 2), (10, 4, 2)),
+        ((10, None, None), (10, None, None)),
+        ((10, 0, 0), (10, 0, 0)),
+        ((10, 11, 2), (10, None, 2)),
+        ((-1, 0, 2), (None, 0, 2)),
+        ((10, -4, 1 << 70), (10, None, None)),
+    ],
+)
+def test_a_count_that_cannot_be_true_counts_as_not_said(
+    told: tuple[int, int | None, int | None], kept: tuple[int | None, int | None, int | None]
+) -> None:
+    record = recorder().request(method="POST", route="/v1/x")
+    record.used(*told)
+    assert (record.prompt_tokens, record.reused_tokens, record.output_tokens) == kept
+
+
+def test_a_model_is_only_asked_for_until_the_gate_stamps_or_sends_it() -> None:
+    record = recorder().request(method="POST", route="/v1/x")
+    record.asked("chat", "m" * 500, stream=True)
+    assert record.model is None
+    record.stamped("baa6d2677094", "k1", 0)
+    assert record.model == "m" * 128
+
+
+def test_a_user_unit_is_kept_without_its_subject() -> None:
+    record = recorder().request(method="POST", route="/v1/x")
+    record.scoped("acme", "apollo", None, f"user:acme/apollo/{SUBJECT}/more")
+    assert record.unit == "user:acme/apollo"
+    record.scoped("acme", "apollo", "handbook", "collection:acme/handbook")
+    assert record.unit == "collection:acme/handbook"
+
+
+def test_sending_again_keeps_the_first_time_and_tells_the_observers_once() -> None:
+    time, ledger = Time(), Ledger()
+    with recorder(ledger, time=time).request(method="POST", route="/v1/x") as record:
+        goes_up(record)
+        first = record.sent_ns
+        time.passes(milliseconds=5)
+        record.sent("10.0.0.8", 8001)
+        record.ended("ok")
+    assert len(ledger.sent_records) == 1
+    assert (record.sent_ns, record.engine_address, record.engine_port) == (first, "10.0.0.8", 8001)
+
+
+def test_a_method_that_http_does_not_know_is_not_recorded() -> None:
+    assert recorder().request(method="sk-secret", route=None).method == "_OTHER"
+
+
+def test_text_from_outside_is_cut_and_can_be_encoded() -> None:
+    record = recorder().request(method="POST", route="/v1/x")
+    record.response_id = "\ud800" + "x" * 500
+    for _ in range(20):
+        record.finish_reason("stop\ud800")
+    record.identified("https://i", "s", "c\udfff" * 400, "jwt")
+    assert record.response_id == "?" + "x" * 127
+    assert record.finish_reasons == ("stop?",) * 8
+    assert record.client is not None
+    assert record.client.encode() == b"c?" * 128

@@ -1,0 +1,180 @@
+"""A whole gate on real parts, in this process: a real Redis, a real issuer, an engine, and saltgate's own listener
+between.
+
+The listener is the one that `saltgate serve` uses in its workers, on a real socket; nothing of it is a test's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+import aiohttp
+
+from config.secret import Secret
+from config.settings import Directory as DirectorySettings
+from config.settings import Drain, Engine, Isolation, IsolationKey, Public, Settings, Telemetry, Timeouts
+from config.settings import Logs as LogSettings
+from observability.logs import Logs, configure_logs
+from proxy.app import Gate, open_gate
+from proxy.directory.changes import Deed, fresh_ring, import_directory
+from proxy.directory.connect import open_store
+from proxy.directory.model import directory_from_toml
+from tests.parts.tokens import IssuerServer, TokenMint
+
+KEY = Secret(b"0123456789abcdef0123456789abcdef", "test")
+BASE_EPOCH = 1_700_000_000
+
+DIRECTORY = """
+[workspaces.acme]
+issuer = "{issuer}"
+
+[workspaces.acme.projects.apollo]
+members = ["user:u-alice-0001", "group:eng"]
+team = "red"
+
+[workspaces.acme.projects.ares]
+members = ["user:u-alice-0001"]
+team = "red"
+
+[workspaces.acme.projects.hermes]
+members = ["user:u-bob-0002"]
+unit = "user"
+
+[workspaces.acme.teams.red]
+members = ["user:u-carol-0003"]
+
+[workspaces.acme.collections.handbook]
+projects = ["apollo", "ares"]
+
+[workspaces.globex]
+issuer = "{issuer}"
+
+[workspaces.globex.projects.vault]
+members = ["user:u-mallory-0009"]
+"""
+
+
+@dataclass(slots=True)
+class GateBed:
+    """A running gate and what is around it. `url` is its public address."""
+
+    url: str
+    port: int
+    gate: Gate
+    settings: Settings
+    mint: TokenMint
+    issuer: IssuerServer
+    session: aiohttp.ClientSession
+    log: Path
+
+    def token(self, subject: str = "u-alice-0001", groups: Sequence[str] = ()) -> str:
+        return self.mint.token(subject=subject, groups=groups)
+
+    def headers(
+        self, subject: str = "u-alice-0001", project: str = "apollo", workspace: str = "acme"
+    ) -> dict[str, str]:
+        return {
+            "Authorization": f"Bearer {self.token(subject)}",
+            "OpenAI-Organization": workspace,
+            "OpenAI-Project": project,
+        }
+
+    async def post(
+        self, path: str = "/v1/chat/completions", document: object = None, headers: Mapping[str, str] | None = None
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        """One request of alice's, by default a small chat: status, headers, body."""
+        body = json.dumps(chat() if document is None else document).encode()
+        sent = {"Content-Type": "application/json"} | dict(self.headers() if headers is None else headers)
+        async with self.session.post(self.url + path, data=body, headers=sent) as answer:
+            return answer.status, answer.headers, await answer.read()
+
+    async def change(self, deed: Deed) -> None:
+        """An administrator's deed on the directory."""
+        store = open_store(self.settings.directory)
+        try:
+            await store.change(deed)
+        finally:
+            await store.close()
+
+    async def until_ready(self, seconds: float = 30.0) -> None:
+        async with asyncio.timeout(seconds):
+            while self.gate.waits_for():
+                await asyncio.sleep(0.01)
+
+    def lines(self) -> list[dict[str, object]]:
+        """The log so far, a line each."""
+        return [json.loads(line) for line in self.log.read_text().splitlines()]
+
+
+def chat(text: str = "Hello", **more: object) -> dict[str, object]:
+    return {"model": "tiny", "messages": [{"role": "user", "content": text}]} | more
+
+
+@asynccontextmanager
+async def gate_bed(
+    directory: DirectorySettings,
+    engines: Sequence[str],
+    folder: Path,
+    *,
+    document: str = DIRECTORY,
+    proof: Literal["strict", "warn", "off"] = "strict",
+    ready: bool = True,
+    isolation: Isolation | None = None,
+    timeouts: Timeouts | None = None,
+    telemetry: Telemetry | None = None,
+    public: Public | None = None,
+    models: tuple[str, ...] | None = None,
+    api_key: Secret | None = None,
+) -> AsyncIterator[GateBed]:
+    """A gate in front of `engines` (one URL each a replica of one engine), on the directory that `document`
+    describes.
+    """
+    mint = TokenMint(algorithms=("RS256", "ES256"))
+    async with IssuerServer(mint) as issuer, aiohttp.ClientSession() as session:
+        engine = Engine(name="main", urls=tuple(engines), proof=proof, models=models, api_key=api_key)
+        settings = Settings(
+            public=replace(public or Public(), listen="127.0.0.1:0", url="http://gate.test"),
+            engines=(engine,),
+            issuers=(issuer.settings(),),
+            directory=directory,
+            isolation=isolation or Isolation(keys=(IsolationKey(id="k1", secret=KEY),)),
+            timeouts=timeouts or Timeouts(),
+            telemetry=telemetry or Telemetry(),
+            drain=Drain(limit=5.0),
+            logs=LogSettings(level="debug"),
+        )
+        await _fill(settings, document.format(issuer=issuer.mint.issuer))
+        log = folder / f"gate-{secrets.token_hex(4)}.log"
+        with log.open("wb") as stream, closing(_logs(settings, stream)) as logs:
+            async with open_gate(settings, instance="test", logs=logs) as gate:
+                server = await asyncio.get_running_loop().create_server(gate.front, "127.0.0.1", 0)
+                port = server.sockets[0].getsockname()[1]
+                bed = GateBed(f"http://127.0.0.1:{port}", port, gate, settings, mint, issuer, session, log)
+                try:
+                    if ready:
+                        await bed.until_ready()
+                    yield bed
+                finally:
+                    server.close()
+                    await gate.drain(0.0)
+
+
+def _logs(settings: Settings, stream: BinaryIO) -> Logs:
+    return configure_logs(settings.logs, stream, monotonic_ns=time.monotonic_ns, instance="test")
+
+
+async def _fill(settings: Settings, document: str) -> None:
+    store = open_store(settings.directory)
+    try:
+        ring = fresh_ring(settings.isolation.keys[0].id, now=BASE_EPOCH)
+        await store.change(import_directory(directory_from_toml(document), ring))
+    finally:
+        await store.close()

@@ -1,0 +1,137 @@
+"""A real OTLP/HTTP collector in a test's own loop: it takes protobuf, keeps the spans, and fails on demand."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Literal, Self
+
+from aiohttp import web
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+# `hang`: takes the request and never answers. `unavailable`: 503. A refused connection needs no sink: `closed_port`.
+Fault = Literal["hang", "unavailable"]
+Value = str | bool | int | float | tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedSpan:
+    """One span as it arrived. Ids are lower-case hex, times Unix nanoseconds, status and kind the protocol's names."""
+
+    name: str
+    kind: str
+    trace_id: str
+    span_id: str
+    parent_id: str
+    start_ns: int
+    end_ns: int
+    status: str
+    attributes: dict[str, Value]
+    links: list[tuple[str, str]]
+    events: int
+    resource: dict[str, Value]
+
+
+@dataclass(slots=True)
+class OtlpSink:
+    """`async with OtlpSink() as sink`: an endpoint at `sink.url`, what came in `sink.spans` and `sink.requests`."""
+
+    fault: Fault | None = None
+    url: str = ""
+    spans: list[ReceivedSpan] = field(default_factory=list)
+    raw: list[bytes] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
+    requests: int = 0
+    _arrived: asyncio.Event = field(default_factory=asyncio.Event)
+    _released: asyncio.Event = field(default_factory=asyncio.Event)
+    _runner: web.AppRunner | None = None
+
+    async def __aenter__(self) -> Self:
+        app = web.Application()
+        app.router.add_post("/{path:.*}", self._take)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        host, port = self._runner.addresses[0][:2]
+        self.url = f"http://{host}:{port}"
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._released.set()
+        if self._runner is None:
+            return
+        for site in tuple(self._runner.sites):
+            await site.stop()
+        # A connection that the loop has just accepted becomes the runner's, and a closed one is let go, some turns later.
+        await asyncio.sleep(_SOME_TURNS)
+        await self._runner.cleanup()
+        await asyncio.sleep(_SOME_TURNS)
+
+    async def wait_for_request(self, *, seconds: float = 20.0) -> None:
+        """Returns once a request has arrived, whatever becomes of it."""
+        async with asyncio.timeout(seconds):
+            await self._arrived.wait()
+
+    async def _take(self, request: web.Request) -> web.Response:
+        body = await request.read()
+        self.requests += 1
+        self._arrived.set()
+        if self.fault == "hang":
+            await self._released.wait()
+        if self.fault is not None:
+            return web.Response(status=503)
+        self.raw.append(body)
+        self.headers.append({name.lower(): value for name, value in request.headers.items()})
+        self.paths.append(request.path)
+        self.spans.extend(_spans(ExportTraceServiceRequest.FromString(body)))
+        return web.Response(body=b"", content_type="application/x-protobuf")
+
+
+_SOME_TURNS = 0.02
+
+
+def _spans(request: ExportTraceServiceRequest) -> list[ReceivedSpan]:
+    return [
+        ReceivedSpan(
+            name=span.name,
+            kind=Span.SpanKind.Name(span.kind).removeprefix("SPAN_KIND_"),
+            trace_id=span.trace_id.hex(),
+            span_id=span.span_id.hex(),
+            parent_id=span.parent_span_id.hex(),
+            start_ns=span.start_time_unix_nano,
+            end_ns=span.end_time_unix_nano,
+            status=("UNSET", "OK", "ERROR")[span.status.code],
+            attributes=_attributes(list(span.attributes)),
+            links=[(link.trace_id.hex(), link.span_id.hex()) for link in span.links],
+            events=len(span.events),
+            resource=_attributes(list(resource_spans.resource.attributes)),
+        )
+        for resource_spans in request.resource_spans
+        for scope_spans in resource_spans.scope_spans
+        for span in scope_spans.spans
+    ]
+
+
+def _attributes(pairs: list[KeyValue]) -> dict[str, Value]:
+    return {pair.key: _value(pair.value) for pair in pairs}
+
+
+def _value(value: AnyValue) -> Value:
+    match value.WhichOneof("value"):
+        case "bool_value":
+            return bool(value.bool_value)
+        case "int_value":
+            return int(value.int_value)
+        case "double_value":
+            return float(value.double_value)
+        case "array_value":
+            return tuple(item.string_value for item in value.array_value.values)
+        case _:
+            return str(value.string_value)

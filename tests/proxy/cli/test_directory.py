@@ -1,0 +1,322 @@
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from proxy.cli import directory, keys
+from proxy.directory.model import directory_from_toml
+from tests.parts.redis_server import RedisServer
+
+ISSUER = "https://sso.example.com/realms/acme"
+FILE = f"""
+[workspaces.acme]
+issuer = "{ISSUER}"
+unit = "workspace"
+[workspaces.acme.projects.apollo]
+members = ["user:alice", "group:eng"]
+team = "red"
+[workspaces.acme.projects.ares]
+unit = "user"
+[workspaces.acme.teams.red]
+members = ["user:alice", "user:carol"]
+[workspaces.acme.collections.handbook]
+projects = ["apollo"]
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    code: int
+    out: str
+    err: str
+
+
+class Place:
+    """A folder with a configuration, and the commands run in it."""
+
+    def __init__(self, folder: Path, directory_section: str, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder = folder
+        self.configuration = folder / "saltgate.toml"
+        self._capsys = capsys
+        self.configure(directory_section)
+        (folder / "salt").write_text("x" * 43)
+        (folder / "people.toml").write_text(FILE)
+
+    def configure(self, directory_section: str, *, issuers: tuple[str, ...] = (ISSUER,), key: str = "2026-11") -> None:
+        listed = "".join(f'[[issuers]]\nissuer = "{issuer}"\naudiences = ["saltgate"]\n' for issuer in issuers)
+        self.configuration.write_text(
+            f'[[engines]]\nname = "main"\nurls = ["http://127.0.0.1:8000"]\n{listed}'
+            f'[directory]\n{directory_section}\n[[isolation.keys]]\nid = "{key}"\nsecret = {{ file = "salt" }}\n'
+        )
+
+    def directory(self, *words: str) -> Answer:
+        return self._run(directory, *words, "-c", str(self.configuration))
+
+    def keys(self, *words: str) -> Answer:
+        return self._run(keys, *words)
+
+    def shown(self) -> dict[str, dict[str, object]]:
+        answer = self.directory("show", "--json")
+        assert answer.code == 0
+        return {unit["unit"]: unit for unit in json.loads(answer.out)["units"]}
+
+    def _run(self, module: ModuleType, *words: str) -> Answer:
+        parser = argparse.ArgumentParser()
+        module.add_arguments(parser)
+        try:
+            code = module.run(parser.parse_args([str(word) for word in words]))
+        except SystemExit as usage:
+            code = usage.code
+        captured = self._capsys.readouterr()
+        return Answer(code, captured.out, captured.err)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    with RedisServer(tmp_path_factory.mktemp("redis")) as running:
+        yield running
+
+
+@pytest.fixture(params=["redis", "file"])
+def place(
+    request: pytest.FixtureRequest, server: RedisServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> Place:
+    if request.param == "redis":
+        server.command("FLUSHALL")
+        return Place(tmp_path, f'redis = "{server.url}"', capsys)
+    return Place(tmp_path, 'file = "directory.toml"\nstate = "state"', capsys)
+
+
+def people(place: Place) -> str:
+    return str(place.folder / "people.toml")
+
+
+def test_import_then_export_gives_the_file_back(place: Place) -> None:
+    imported = place.directory("import", people(place))
+    assert imported.code == 0
+    assert "Made the salt ring" in imported.out
+    exported = place.directory("export")
+    assert exported.code == 0
+    assert directory_from_toml(exported.out) == directory_from_toml(FILE)
+    (place.folder / "again.toml").write_text(exported.out)
+    again = place.directory("import", str(place.folder / "again.toml"))
+    assert again == Answer(0, "The directory was already what the file says.\n", "")
+    assert place.directory("export").out == exported.out
+
+
+def test_an_import_tells_what_it_raised(place: Place) -> None:
+    place.directory("import", people(place))
+    (place.folder / "less.toml").write_text(FILE.replace('[workspaces.acme.projects.ares]\nunit = "user"', ""))
+    assert "project:acme/ares" in place.directory("import", str(place.folder / "less.toml")).out
+
+
+def test_every_fault_of_a_file_is_one_line_on_stderr_and_nothing_is_written(place: Place) -> None:
+    place.directory("import", people(place))
+    before = place.directory("export").out
+    (place.folder / "bad.toml").write_text('[workspaces.acme]\nunit = "deployment"\n[workspaces.acme.projects.A]\n')
+    answer = place.directory("import", str(place.folder / "bad.toml"))
+    assert answer.code == 2
+    assert [line.split(": ")[1] for line in answer.err.splitlines()] == [
+        "workspaces.acme.projects.A",
+        "workspaces.acme.issuer",
+        "workspaces.acme.unit",
+    ]
+    assert place.directory("export").out == before
+
+
+def test_a_file_that_is_not_there_is_wrong_usage(place: Place) -> None:
+    answer = place.directory("import", str(place.folder / "nope.toml"))
+    assert answer.code == 2
+    assert len(answer.err.splitlines()) == 1
+
+
+def test_a_workspace_of_an_issuer_that_is_not_configured_is_warned_of(place: Place) -> None:
+    (place.folder / "other.toml").write_text(FILE.replace(ISSUER, "https://typo.example"))
+    answer = place.directory("import", str(place.folder / "other.toml"))
+    assert answer.code == 0
+    assert "warning" in answer.err
+    assert "https://typo.example" in answer.err
+
+
+def test_show_gives_epoch_and_key_of_every_unit_and_its_members(place: Place) -> None:
+    place.directory("import", people(place))
+    units = place.shown()
+    assert list(units) == [
+        "deployment",
+        "workspace:acme",
+        "project:acme/apollo",
+        "project:acme/ares",
+        "team:acme/red",
+        "collection:acme/handbook",
+    ]
+    assert {unit["key"] for unit in units.values()} == {"2026-11"}
+    assert len({unit["epoch"] for unit in units.values()}) == 1
+    assert units["project:acme/apollo"]["members"] == ["user:alice", "group:eng"]
+    assert units["project:acme/apollo"]["policy"] == "workspace"
+    assert units["project:acme/ares"]["policy"] == "user"
+    assert units["deployment"]["policy"] == "project"
+    assert units["workspace:acme"]["issuer"] == ISSUER
+
+
+def test_show_without_a_ring_says_so(place: Place) -> None:
+    assert "no salt ring" in place.directory("show").out
+    assert place.shown()["deployment"]["epoch"] is None
+
+
+def test_show_for_people_names_units_members_and_who_is_blocked(place: Place) -> None:
+    place.directory("import", people(place))
+    place.directory("block", "user:mallory")
+    lines = place.directory("show").out.splitlines()
+    assert any(
+        re.match(r"project:acme/apollo +workspace +\d+ +2026-11 +user:alice, group:eng, team red$", s) for s in lines
+    )
+    assert any(re.match(rf"user:mallory +{re.escape(ISSUER)}$", line) for line in lines)
+
+
+def test_grant_and_revoke(place: Place) -> None:
+    place.directory("import", people(place))
+    granted = place.directory("grant", "acme/ares", "group:ops")
+    assert (granted.code, granted.err) == (0, "")
+    assert place.shown()["project:acme/ares"]["members"] == ["group:ops"]
+    assert place.directory("grant", "acme/ares", "group:ops").code == 0
+    assert place.directory("revoke", "acme/ares", "group:ops").code == 0
+    assert place.directory("revoke", "acme/ares", "group:ops").code == 1
+
+
+def test_who_is_revoked_but_stays_a_member_by_his_team_is_told(place: Place) -> None:
+    place.directory("import", people(place))
+    answer = place.directory("revoke", "acme/apollo", "user:alice")
+    assert answer.code == 0
+    assert "still a member of acme/apollo through team red" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("grant", "acme/nope", "user:x"), 1),
+        (("grant", "nope/apollo", "user:x"), 1),
+        (("grant", "acme", "user:x"), 2),
+        (("grant", "acme/apollo/x", "user:x"), 2),
+        (("grant", "acme/apollo", "alice"), 2),
+        (("grant", "acme/apollo", "user:a\nb"), 2),
+        (("revoke", "acme/apollo", "user:nobody"), 1),
+        (("unblock", "user:nobody"), 1),
+        (("block", "nobody"), 2),
+        (("block", "user:x", "--issuer", "https://nope"), 2),
+    ],
+)
+def test_what_cannot_be_done_is_one_line_and_the_right_status(place: Place, words: tuple[str, ...], code: int) -> None:
+    place.directory("import", people(place))
+    answer = place.directory(*words)
+    assert answer.code == code
+    assert answer.out == ""
+    assert len(answer.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("words", [(), ("nope",), ("import",), ("grant", "acme/apollo")])
+def test_wrong_usage_is_2(place: Place, words: tuple[str, ...]) -> None:
+    assert place.directory(*words).code == 2
+
+
+def test_block_and_unblock_outlive_an_import(place: Place) -> None:
+    place.directory("import", people(place))
+    assert place.directory("block", "group:contractors").code == 0
+    place.directory("import", people(place))
+    assert json.loads(place.directory("show", "--json").out)["blocks"] == [
+        {"issuer": ISSUER, "member": "group:contractors"}
+    ]
+    assert place.directory("unblock", "group:contractors").code == 0
+    assert json.loads(place.directory("show", "--json").out)["blocks"] == []
+
+
+def test_with_several_issuers_the_blocks_issuer_is_named(place: Place, server: RedisServer) -> None:
+    section = re.search(r"\[directory\]\n(.*?)\n\[\[", place.configuration.read_text(), re.DOTALL)
+    assert section is not None
+    place.configure(section[1], issuers=(ISSUER, "https://other.example"))
+    unnamed = place.directory("block", "user:x")
+    assert unnamed.code == 2
+    assert "--issuer" in unnamed.err
+    assert place.directory("block", "user:x", "--issuer", "https://other.example").code == 0
+
+
+def test_a_wrong_configuration_is_2_with_every_fault(place: Place) -> None:
+    place.configuration.write_text("[directory]\nnope = 1\n")
+    answer = place.directory("show")
+    assert answer.code == 2
+    assert "nope" in answer.err
+
+
+def test_keys_new_writes_43_characters_of_base64url(place: Place) -> None:
+    one, two = place.keys("new"), place.keys("new")
+    assert re.fullmatch(r"[A-Za-z0-9_-]{43}\n", one.out)
+    assert one.out != two.out
+    assert one.err == ""
+
+
+def test_keys_new_writes_a_file_for_its_owner_alone_and_never_over_another(place: Place) -> None:
+    file = place.folder / "fresh"
+    assert place.keys("new", "--out", str(file)) == Answer(0, "", "")
+    assert file.stat().st_mode & 0o777 == 0o600
+    written = file.read_text()
+    again = place.keys("new", "--out", str(file))
+    assert again.code == 1
+    assert "never overwritten" in again.err
+    assert file.read_text() == written
+
+
+def test_the_first_keys_new_makes_the_ring_and_the_key_that_the_configuration_waits_for(place: Place) -> None:
+    (place.folder / "salt").unlink()
+    answer = place.keys("new", "--out", str(place.folder / "salt"), "-c", str(place.configuration))
+    assert answer.code == 0
+    assert "made the salt ring" in answer.err
+    epoch = place.shown()["deployment"]["epoch"]
+    assert isinstance(epoch, int)
+    assert epoch > 1_700_000_000
+    again = place.keys("new", "-c", str(place.configuration))
+    assert "salt ring" not in again.err
+    assert "Made the salt ring" not in place.directory("import", people(place)).out
+    assert place.shown()["deployment"]["epoch"] == epoch
+
+
+def test_keys_new_into_a_folder_that_is_not_there_is_wrong_usage(place: Place) -> None:
+    assert place.keys("new", "--out", str(place.folder / "no" / "salt")).code == 2
+
+
+def test_a_redis_that_is_not_there_is_one_line_and_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = Place(tmp_path, 'redis = "redis://127.0.0.1:1/0"', capsys)
+    for answer in (place.directory("show"), place.keys("new", "-c", str(place.configuration))):
+        assert answer.code == 1
+        assert len(answer.err.splitlines()) == 1
+
+
+def test_an_incomplete_directory_is_not_exported(
+    server: RedisServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.command("FLUSHALL")
+    place = Place(tmp_path, f'redis = "{server.url}"', capsys)
+    place.directory("import", people(place))
+    server.command("HSET", "{saltgate}:1:workspaces", "labs", "{")
+    answer = place.directory("export")
+    assert (answer.code, answer.out) == (1, "")
+    assert "workspaces.labs" in answer.err
+    assert "workspaces.labs" in place.directory("show").err
+
+
+def test_everything_lost_and_imported_anew_never_goes_back_to_an_old_epoch(place: Place, server: RedisServer) -> None:
+    place.directory("import", people(place))
+    before = place.shown()["project:acme/apollo"]["epoch"]
+    server.command("FLUSHALL")
+    shutil.rmtree(place.folder / "state", ignore_errors=True)
+    place.directory("import", people(place))
+    after = place.shown()["project:acme/apollo"]["epoch"]
+    assert isinstance(before, int)
+    assert isinstance(after, int)
+    assert after >= before  # two imports within one second of Unix time

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from proxy.engines.profile import Operation
+from proxy.engines.usage import Usage, clean_answer, hide_reuse, holds_salt, read_usage
+from tests.proxy.engines.asking import SALT
+
+OPENAI = (Operation.CHAT, Operation.COMPLETIONS, Operation.EMBEDDINGS)
+
+
+def answer(**members: Any) -> bytes:
+    return json.dumps({"id": "x", "model": "tiny", **members}).encode()
+
+
+@pytest.mark.parametrize("operation", OPENAI)
+def test_openai_usage_counts_the_whole_prompt(operation: Operation) -> None:
+    usage = {
+        "prompt_tokens": 10,
+        "total_tokens": 12,
+        "completion_tokens": 2,
+        "prompt_tokens_details": {"cached_tokens": 8},
+    }
+    assert read_usage(operation, answer(usage=usage)) == Usage(prompt=10, reused=8, output=2)
+
+
+def test_responses_usage_counts_the_whole_prompt() -> None:
+    usage = {
+        "input_tokens": 10,
+        "output_tokens": 2,
+        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 8},
+    }
+    assert read_usage(Operation.RESPONSES, answer(usage=usage)) == Usage(prompt=10, reused=0, output=2)
+
+
+def test_messages_usage_adds_what_the_cache_gave_and_took() -> None:
+    usage = {"input_tokens": 3, "output_tokens": 2, "cache_read_input_tokens": 5, "cache_creation_input_tokens": 2}
+    assert read_usage(Operation.MESSAGES, answer(usage=usage)) == Usage(prompt=10, reused=5, output=2)
+
+
+@pytest.mark.parametrize(
+    ("operation", "usage"),
+    [
+        (Operation.CHAT, {"prompt_tokens": 10}),
+        (Operation.CHAT, {"prompt_tokens": 10, "completion_tokens": None, "prompt_tokens_details": None}),
+        (Operation.CHAT, {"prompt_tokens": 10, "prompt_tokens_details": {"cached_tokens": None}}),
+        (Operation.RESPONSES, {"input_tokens": 10}),
+        (Operation.MESSAGES, {"input_tokens": 10}),
+    ],
+)
+def test_what_the_engine_does_not_tell_is_unknown_and_not_zero(operation: Operation, usage: dict[str, Any]) -> None:
+    assert read_usage(operation, answer(usage=usage)) == Usage(prompt=10, reused=None, output=None)
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]", b"null", b'"x"', answer(), answer(usage=None), answer(usage={}), b"[" * 9999]
+)
+@pytest.mark.parametrize("operation", Operation)
+def test_an_answer_without_usage_tells_none(operation: Operation, body: bytes) -> None:
+    assert read_usage(operation, body) is None
+
+
+@pytest.mark.parametrize("operation", Operation)
+def test_an_answer_with_nothing_to_hide_is_the_engines_own_bytes(operation: Operation) -> None:
+    body = (
+        b'{ "id" : "x", "kv_transfer_params": null, "prompt_logprobs":null, "n": 1e2, "usage": {"prompt_tokens": 1} }'
+    )
+    assert clean_answer(operation, body, show_reuse=True) is body
+    assert clean_answer(operation, body, show_reuse=False) is body
+
+
+@pytest.mark.parametrize("body", [b"", b"not json", b"[1]"])
+def test_an_answer_that_cannot_be_read_stays_as_it_is(body: bytes) -> None:
+    assert clean_answer(Operation.CHAT, body, show_reuse=False) == body
+
+
+@pytest.mark.parametrize("operation", Operation)
+@pytest.mark.parametrize(
+    "name",
+    ["kv_transfer_params", "ec_transfer_params", "metrics", "prompt_token_ids", "prompt_text", "prompt_logprobs"],
+)
+def test_what_speaks_of_the_engine_is_hidden(operation: Operation, name: str) -> None:
+    body = answer(choices=[{"text": "ä", "logprob": 1.50}], **{name: {"remote_host": "10.0.0.1"}})
+    cleaned = clean_answer(operation, body, show_reuse=True)
+    document = json.loads(body)
+    del document[name]
+    assert json.loads(cleaned) == document
+
+
+@pytest.mark.parametrize(
+    ("operation", "usage", "hidden"),
+    [
+        (
+            Operation.CHAT,
+            {"prompt_tokens": 10, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 8}},
+            {"prompt_tokens": 10, "completion_tokens": 2},
+        ),
+        (
+            Operation.RESPONSES,
+            {
+                "input_tokens": 10,
+                "input_tokens_details": {"cached_tokens": 8, "cache_write_tokens": 2, "cached_tokens_per_turn": [8]},
+                "output_tokens": 2,
+            },
+            {
+                "input_tokens": 10,
+                "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+                "output_tokens": 2,
+            },
+        ),
+        (
+            Operation.MESSAGES,
+            {"input_tokens": 3, "output_tokens": 2, "cache_read_input_tokens": 5, "cache_creation_input_tokens": 2},
+            {"input_tokens": 10, "output_tokens": 2},
+        ),
+        (
+            Operation.MESSAGES,
+            {"input_tokens": 10, "output_tokens": 2, "cache_read_input_tokens": 0},
+            {"input_tokens": 10, "output_tokens": 2},
+        ),
+    ],
+)
+def test_reuse_is_hidden_from_who_may_not_see_it(operation: Operation, usage: Any, hidden: Any) -> None:
+    body = answer(usage=usage)
+    assert json.loads(clean_answer(operation, body, show_reuse=False))["usage"] == hidden
+    assert clean_answer(operation, body, show_reuse=True) is body
+    assert read_usage(operation, body) is not None
+
+
+def test_hiding_what_is_not_told_changes_nothing() -> None:
+    assert hide_reuse(Operation.CHAT, b'{"prompt_tokens": 1, "prompt_tokens_details": null}') is None
+    assert hide_reuse(Operation.CHAT, b"null") is None
+
+
+def test_a_salt_is_found_anywhere_in_an_answer() -> None:
+    assert holds_salt(SALT, b'{"x":["' + SALT.value.encode() + b'"]}')
+    assert not holds_salt(SALT, SALT.value[:-1].encode())
