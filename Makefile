@@ -25,7 +25,7 @@ test: setup
 	$(BIN)/python -m pytest -n auto -m "not engine and not soak" $(ARGS)
 
 engine: setup
-	$(BIN)/python -m pytest -m engine $(ARGS)
+	$(BIN)/python -m pytest -m engine tests/engine $(ARGS)
 
 lint: setup
 	$(BIN)/ruff check .

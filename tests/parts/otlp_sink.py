@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Literal, Self
 
 from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
@@ -48,16 +49,18 @@ class OtlpSink:
     requests: int = 0
     _arrived: asyncio.Event = field(default_factory=asyncio.Event)
     _released: asyncio.Event = field(default_factory=asyncio.Event)
-    _runner: web.AppRunner | None = None
+    _connections: list[RequestHandler[web.BaseRequest]] = field(default_factory=list)
+    _listener: asyncio.Server | None = None
 
     async def __aenter__(self) -> Self:
-        app = web.Application()
-        app.router.add_post("/{path:.*}", self._take)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
-        host, port = self._runner.addresses[0][:2]
+        server = web.Server(self._take, access_log=None)
+
+        def connection() -> RequestHandler[web.BaseRequest]:
+            self._connections.append(server())
+            return self._connections[-1]
+
+        self._listener = await asyncio.get_running_loop().create_server(connection, "127.0.0.1", 0)
+        host, port = self._listener.sockets[0].getsockname()
         self.url = f"http://{host}:{port}"
         return self
 
@@ -65,21 +68,22 @@ class OtlpSink:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._released.set()
-        if self._runner is None:
-            return
-        for site in tuple(self._runner.sites):
-            await site.stop()
-        # A connection that the loop has just accepted becomes the runner's, and a closed one is let go, some turns later.
+        if self._listener is not None:
+            self._listener.close()
+        # A collector that hangs has clients that come again until the last moment: a connection that the loop has just
+        # accepted gets its transport some turns later, and one that is aborted loses it some turns later.
         await asyncio.sleep(_SOME_TURNS)
-        await self._runner.cleanup()
-        await asyncio.sleep(_SOME_TURNS)
+        for connection in self._connections:
+            await connection.shutdown(_SOME_TURNS)
+        while any(connection.transport is not None for connection in self._connections):
+            await asyncio.sleep(_SOME_TURNS)
 
     async def wait_for_request(self, *, seconds: float = 20.0) -> None:
         """Returns once a request has arrived, whatever becomes of it."""
         async with asyncio.timeout(seconds):
             await self._arrived.wait()
 
-    async def _take(self, request: web.Request) -> web.Response:
+    async def _take(self, request: web.BaseRequest) -> web.Response:
         body = await request.read()
         self.requests += 1
         self._arrived.set()

@@ -233,7 +233,7 @@ class IssuerServer:
         self.hits[document] += 1
         match self.faults.get(document):
             case "status":
-                return web.json_response({"error": "temporarily_unavailable"}, status=503)
+                return web.Response(body=body, content_type="application/json", status=503)
             case "garbage":
                 body = b'{"keys":"no'
             case "empty":

@@ -119,5 +119,7 @@ def test_the_tokens_of_a_text_are_the_text(text: str) -> None:
 
 @given(text=st.text(), role=st.sampled_from(["user", "system", "tool"]))
 def test_no_text_can_spell_a_mark_of_the_template(text: str, role: str) -> None:
-    assert {mark("assistant"), END}.isdisjoint(tokenize(text + mark("assistant") + END + text))
+    spelled = (text, role, mark(role), END, mark("assistant"))
+    assert {mark(role), mark("assistant"), END}.isdisjoint(tokenize(" ".join(spelled)) + tokenize("".join(spelled)))
+    assert mark(role) not in tokenize(role)
     assert chat_prompt([Message(role, text)]).count(END) == 1

@@ -115,10 +115,11 @@ async def test_a_route_that_ignores_the_salt_shares_with_everybody_and_the_other
         assert not await reused(engine, Endpoint.CHAT, ask("two"))
 
 
-async def test_an_engine_without_a_prefix_cache_reuses_nothing() -> None:
+async def test_an_engine_without_a_prefix_cache_reuses_and_keeps_nothing() -> None:
     async with Simulator(EngineShape(pace=AT_ONCE, flaws=Flaws(no_prefix_cache=True))) as engine:
         assert not await reused(engine, Endpoint.CHAT, ask("one"))
         assert not await reused(engine, Endpoint.CHAT, ask("one"))
+        assert len(engine.engine.cache) == 0
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -16,6 +16,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from structlog.testing import capture_logs
 
 from proxy.identity import Identity
 from proxy.identity.issuer import Schedule
@@ -142,18 +143,22 @@ async def test_a_redirect_is_not_followed() -> None:
         "ftp://127.0.0.1/jwks",
         "//127.0.0.1/jwks",
         "jwks",
-        "",
+        " ",
         "http://[",
     ],
 )
 async def test_keys_are_asked_for_over_https_or_on_loopback_only(address: str) -> None:
     m = mint()
     async with IssuerServer(m) as server:
-        server.discovered_jwks_uri = address or " "
-        async with gate(server) as issuers:
-            await unavailable(issuers, m.token())
-        async with gate(server, jwks_uri=address) as issuers:
-            await unavailable(issuers, m.token())
+        server.discovered_jwks_uri = address
+        with capture_logs() as logs:
+            async with gate(server) as issuers:
+                await unavailable(issuers, m.token())
+            async with gate(server, jwks_uri=address) as issuers:
+                await unavailable(issuers, m.token())
+    # The log's cause tells that the address was turned down, not that nobody answered there.
+    assert {"address" in entry["cause"] or "Invalid" in entry["cause"] for entry in logs} == {True}
+    assert "secret" not in repr(logs)
     assert server.hits["jwks"] == 0
 
 
@@ -233,7 +238,7 @@ async def test_an_issuer_that_hangs_does_not_hold_a_caller() -> None:
     m = mint()
     async with IssuerServer(m) as server:
         server.faults["discovery"] = "hang"
-        async with gate(server, dataclasses.replace(STILL, timeout=0.05)) as issuers:
+        async with gate(server, dataclasses.replace(STILL, timeout=0.05)) as issuers, asyncio.timeout(20):
             await unavailable(issuers, m.token())
 
 
