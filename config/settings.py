@@ -90,7 +90,11 @@ class Issuer:
     """One OpenID Provider whose access tokens are accepted."""
 
     issuer: Text  # The issuer identifier, compared byte for byte. https, or http on loopback.
-    kind: IssuerKind = "generic"  # A preset for the keys below; each can be set on its own.
+    # A preset for the keys below; each can be set on its own. "local" is more: `saltgate serve` runs the issuer itself,
+    # for one owner on one machine. Its keys and its owner are kept in the folder `local-issuer-PORT`, in
+    # `directory.state` where that is set, else beside the configuration; the first start tells the owner's password on
+    # standard error.
+    kind: IssuerKind = "generic"
     audiences: SomeOf[Text]  # At least one of them must be in the token's `aud`. None may also be in `clients`.
     # The accepted clients (claims azp, client_id, cid, appid). Absent: any. Required for authentik and dex.
     clients: SomeOf[Text] | None = None

@@ -102,6 +102,15 @@ GEN_AI_USAGE_INPUT_TOKENS: Final = "gen_ai.usage.input_tokens"
 GEN_AI_USAGE_CACHE_READ_INPUT_TOKENS: Final = "gen_ai.usage.cache_read.input_tokens"
 GEN_AI_USAGE_OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
 
+# GenAI's word for what an endpoint does; Responses and Messages are chats with another form.
+GEN_AI_OPERATIONS: Final = {
+    "chat": "chat",
+    "completions": "text_completion",
+    "responses": "chat",
+    "messages": "chat",
+    "embeddings": "embeddings",
+}
+
 # Our own attributes. Times are seconds as double.
 REQUEST_ID: Final = "saltgate.request.id"
 OUTCOME: Final = "saltgate.outcome"

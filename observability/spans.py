@@ -88,8 +88,9 @@ def server_span(record: Record) -> SpanText:
 def client_span(record: Record) -> SpanText:
     """The CLIENT span. An error only where the engine was at fault: a call that we or the client cut is none."""
     failed = record.outcome in _ENGINE_FAULTS
+    operation = None if record.operation is None else names.GEN_AI_OPERATIONS.get(record.operation, record.operation)
     attributes = {
-        names.GEN_AI_OPERATION_NAME: record.operation,
+        names.GEN_AI_OPERATION_NAME: operation,
         names.GEN_AI_PROVIDER_NAME: PROVIDER,
         names.GEN_AI_REQUEST_MODEL: record.model,
         names.GEN_AI_REQUEST_STREAM: record.stream,
@@ -107,7 +108,7 @@ def client_span(record: Record) -> SpanText:
         names.SALT_KEY_ID: record.salt_key_id,
         names.SALT_EPOCH: record.salt_epoch,
     }
-    name = " ".join(word for word in (record.operation, record.model) if word)
+    name = " ".join(word for word in (operation, record.model) if word)
     return SpanText(name=name or PROVIDER, attributes=_known(attributes), failed=failed)
 
 

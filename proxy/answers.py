@@ -9,7 +9,7 @@ from typing import Final
 from aiohttp import web
 
 from observability.record import Record
-from proxy.refusals import Dialect, ModelNotAllowed, Refusal, Unauthenticated
+from proxy.refusals import Dialect, Refusal, Unauthenticated
 from proxy.relay.answer import Answer
 from proxy.relay.relay import answer_headers
 from proxy.routes import METADATA_PATH
@@ -39,10 +39,10 @@ def refusal_headers(refusal: Refusal, public_url: str) -> bytes:
 
 
 def metadata_document(
-    request: web.BaseRequest, record: Record, public_url: str, issuers: Sequence[str]
+    request: web.BaseRequest, record: Record, resource: str, issuers: Sequence[str]
 ) -> web.StreamResponse:
     """The protected-resource metadata (RFC 9728 section 2): who issues the tokens that this resource accepts."""
-    document = {"resource": public_url, "authorization_servers": list(issuers), "bearer_methods_supported": ["header"]}
+    document = {"resource": resource, "authorization_servers": list(issuers), "bearer_methods_supported": ["header"]}
     return _answer_json(request, document, record)
 
 
@@ -58,11 +58,9 @@ def model_list(request: web.BaseRequest, record: Record, models: Sequence[str]) 
     return _answer_json(request, document, record)
 
 
-def one_model(request: web.BaseRequest, record: Record, models: Sequence[str], wanted: str) -> web.StreamResponse:
-    """One model of the list. Raises ModelNotAllowed, the same whether or not there is such a model."""
-    if wanted not in models:
-        raise ModelNotAllowed("This model is not among those that your project may use. See GET /v1/models.")
-    return _answer_json(request, _model(wanted), record)
+def one_model(request: web.BaseRequest, record: Record, model: str) -> web.StreamResponse:
+    """One model of the list."""
+    return _answer_json(request, _model(model), record)
 
 
 def _model(model: str) -> dict[str, object]:

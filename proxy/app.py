@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from typing import Final
 
@@ -114,13 +115,12 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
         issuers = await stack.enter_async_context(
             open_issuers(settings.issuers, clock=time.time, tls=_issuer_tls(settings.issuers))
         )
-        engines = await stack.enter_async_context(
-            Engines(
-                [_engine(engine, settings.timeouts.connect) for engine in settings.engines],
-                keys.keys[settings.isolation.keys[0].id],
-                lambda engine, replica, operation, verdict: _tell_proof(metrics, engine, replica, operation, verdict),
-            )
+        engines = Engines(
+            [_engine(engine, settings.timeouts.connect) for engine in settings.engines],
+            keys.keys[settings.isolation.keys[0].id],
+            lambda engine, replica, operation, verdict: _tell_proof(metrics, engine, replica, operation, verdict),
         )
+        stack.callback(engines.close)
         store = open_store(settings.directory)
         stack.push_async_callback(store.close)
         view = DirectoryView(store, max_stale=settings.directory.max_stale)
@@ -137,20 +137,19 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
             policy=_policy(settings),
         )
         gate = Gate(_front(gateway, recorder, settings), gateway, issuers, view, engines, metrics)
-        tasks = await stack.enter_async_context(_tasks())
-        tasks.create_task(view.follow(), name="directory view")
-        tasks.create_task(_tell_states(gate), name="states")
+        await stack.enter_async_context(_running(view.follow(), engines.follow(), _tell_states(gate)))
         yield gate
 
 
 @asynccontextmanager
-async def _tasks() -> AsyncIterator[asyncio.TaskGroup]:
-    """A group whose tasks run as long as the gate is open and are ended with it; one that fails ends the gate."""
+async def _running(*endless: Coroutine[None, None, None]) -> AsyncIterator[None]:
+    """They run as long as the gate is open and are ended with it; one that fails ends the gate."""
     async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(one) for one in endless]
         try:
-            yield group
+            yield
         finally:
-            for task in group._tasks:  # noqa: SLF001
+            for task in tasks:
                 task.cancel()
 
 
@@ -200,7 +199,9 @@ def _engine(engine: EngineSettings, connect_seconds: float) -> Engine:
         name=engine.name,
         proof=engine.proof,
         models=None if engine.models is None else frozenset(engine.models),
-        replicas=tuple(Replica(Pool(_address(engine, url), connect_seconds=connect_seconds)) for url in engine.urls),
+        replicas=tuple(
+            Replica(partial(Pool, _address(engine, url), connect_seconds=connect_seconds)) for url in engine.urls
+        ),
     )
 
 

@@ -48,19 +48,16 @@ class Directory(Protocol):
     def current(self) -> Snapshot: ...
 
 
-class ServedModel(Protocol):
-    """A model that an engine serves. `base` is False for an adapter (LoRA), which a project must list to use."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def base(self) -> bool: ...
-
-
 class Engines(Protocol):
     """Which engines serve what, and what is proven of them."""
 
-    def models(self) -> Sequence[ServedModel]: ...
+    def models(self, scope: Scope) -> Sequence[str]:
+        """What this scope may use. Raises EngineUnavailable where that is not known."""
+        ...
+
+    def model(self, scope: Scope, model: str) -> None:
+        """Raises ModelNotAllowed, ModelNotFound or EngineUnavailable for what is not among them."""
+        ...
 
     def replicas(self, scope: Scope, model: str, operation: Operation) -> Sequence[Pool]:
         """The replicas that may take this request, at least one. Raises ModelNotAllowed, ModelNotFound,
@@ -125,7 +122,9 @@ class Gateway:
         if self.draining:
             raise Draining("saltgate is being restarted. Send the request again.")
         if isinstance(route.wanted, ResourceMetadata):
-            return metadata_document(request, record, self.policy.public_url, self.policy.issuers)
+            return metadata_document(
+                request, record, self.policy.public_url + route.wanted.resource, self.policy.issuers
+            )
         for traceparent in request.headers.getall("traceparent", ())[:1]:
             record.link(traceparent)
         admission = await self._admit(tuple(request.headers.items()), route, record)
@@ -147,6 +146,7 @@ class Gateway:
         named = named_scope(route, headers)
         snapshot = self.directory.current()
         admission = Admission(identity, named, snapshot, self._select(snapshot, identity, named))
+        record.scoped(admission.scope.workspace, admission.scope.project, admission.scope.collection)
         record.stage("directory", time.perf_counter() - authenticated)
         return admission
 
@@ -186,13 +186,7 @@ class Gateway:
     def _list_models(
         self, request: web.BaseRequest, wanted: ListModels, scope: Scope, record: Record
     ) -> web.StreamResponse:
-        record.scoped(scope.workspace, scope.project, scope.collection, scope.policy.value)
-        allowed = [model.id for model in self.engines.models() if may_use(scope, model)]
         if wanted.model is None:
-            return model_list(request, record, allowed)
-        return one_model(request, record, allowed, wanted.model)
-
-
-def may_use(scope: Scope, model: ServedModel) -> bool:
-    """A project that lists models may use those; one that lists none may use every base model (contract section 4)."""
-    return model.base if scope.models is None else model.id in scope.models
+            return model_list(request, record, self.engines.models(scope))
+        self.engines.model(scope, wanted.model)
+        return one_model(request, record, wanted.model)

@@ -6,6 +6,7 @@ decodes `%2F` and friends before it routes (uvicorn does), so a gate that normal
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -13,7 +14,8 @@ from urllib.parse import unquote
 
 from proxy.directory.membership import Named
 from proxy.engines.profile import ENDPOINTS, Endpoint
-from proxy.isolation.unit import Level
+from proxy.isolation.scope import WIDTH
+from proxy.isolation.unit import NAME, Level
 from proxy.refusals import Dialect, EndpointNotAllowed, InvalidRequest
 
 METADATA_PATH: Final = "/.well-known/oauth-protected-resource"
@@ -40,7 +42,9 @@ class ListModels:
 
 @dataclass(frozen=True, slots=True)
 class ResourceMetadata:
-    """The OAuth protected-resource metadata document (RFC 9728)."""
+    """The OAuth protected-resource metadata document (RFC 9728) of the whole gate, or of the base URL `resource`."""
+
+    resource: str
 
 
 Wanted = Generate | ListModels | ResourceMetadata
@@ -69,9 +73,7 @@ def find_route(method: str, target: str) -> Route:
     """The route of a request line. A query is ignored and never passed on. Raises EndpointNotAllowed."""
     path = target.partition("?")[0]
     if path == METADATA_PATH or path.startswith(METADATA_PATH + "/"):
-        if method == "GET":
-            return Route(ResourceMetadata(), METADATA_PATH)
-        raise _not_allowed()
+        return _metadata(method, path.removeprefix(METADATA_PATH))
     workspace, project, rest = _scope_in_path(path)
     prefix = "" if workspace is None else "/w/{workspace}/p/{project}"
     generate = _GENERATE.get((method, rest))
@@ -79,7 +81,7 @@ def find_route(method: str, target: str) -> Route:
         return Route(generate, prefix + rest, workspace, project)
     if method == "GET" and rest == "/v1/models":
         return Route(ListModels(None), prefix + rest, workspace, project)
-    if method == "GET" and rest.startswith("/v1/models/"):
+    if method == "GET" and rest.startswith("/v1/models/") and rest != "/v1/models/":
         return Route(
             ListModels(unquote(rest.removeprefix("/v1/models/"))), prefix + "/v1/models/{model}", workspace, project
         )
@@ -88,7 +90,20 @@ def find_route(method: str, target: str) -> Route:
 
 def dialect_of(target: str) -> Dialect:
     """In whose form a refusal of this target is told, also where no route was found."""
-    return Dialect.ANTHROPIC if target.partition("?")[0].endswith("/v1/messages") else Dialect.OPENAI
+    path = target.partition("?")[0]
+    return Dialect.ANTHROPIC if path.endswith(("/v1/messages", "/v1/messages/count_tokens")) else Dialect.OPENAI
+
+
+def _metadata(method: str, resource: str) -> Route:
+    """RFC 9728 section 3.1 puts the resource's own path behind the well-known one, and the document repeats it: so it
+    must be a base URL of ours, not whatever was sent.
+    """
+    if method != "GET" or not (resource in ("", "/v1") or _BASE.fullmatch(resource)):
+        raise _not_allowed()
+    return Route(ResourceMetadata(resource), METADATA_PATH)
+
+
+_BASE: Final = re.compile(f"/w/{NAME.pattern}/p/{NAME.pattern}/v1")
 
 
 def _scope_in_path(path: str) -> tuple[str | None, str | None, str]:
@@ -130,9 +145,11 @@ def _agreed(what: str, in_path: str | None, in_header: str | None) -> str | None
 def _level(value: str | None) -> Level | None:
     if value is None:
         return None
-    try:
-        return Level(value)
-    except ValueError:
-        raise InvalidRequest(
-            f"{UNIT} names no unit. Use deployment, workspace, team, project or user.", param=UNIT
-        ) from None
+    level = _LEVELS.get(value)
+    if level is None:
+        raise InvalidRequest(f"{UNIT} names no unit. Use {', '.join(_LEVELS)}.", param=UNIT)
+    return level
+
+
+# A collection is named by a header of its own.
+_LEVELS: Final[Mapping[str, Level]] = {level.value: level for level in WIDTH}

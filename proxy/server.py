@@ -16,8 +16,8 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
 
@@ -26,16 +26,18 @@ import structlog
 import uvloop
 from aiohttp import web
 
-from config.addresses import UnixAddress, listen_address
+from config.addresses import TcpAddress, UnixAddress, listen_address
 from config.settings import Settings
 from observability.exposition import Snapshot, exposition, merge
 from observability.logs import configure_logs
 from proxy.app import WorkerState
-from proxy.worker import Assignment, frame, read_frame
+from proxy.worker import NUMBER_BYTES, Assignment, frame, read_frame
 
 FIRST_RESTART_SECONDS: Final = 0.5
 LONGEST_RESTART_SECONDS: Final = 30.0
 ANSWER_SECONDS: Final = 5.0
+# A worker that has told nothing for so long is stuck. Its start counts as told: imports take seconds on a busy machine.
+HUNG_SECONDS: Final = 60.0
 # Beyond the drain limit: cut streams write their error event, telemetry flushes.
 EXIT_SECONDS: Final = 8.0
 BACKLOG: Final = 2048
@@ -44,27 +46,36 @@ _log = structlog.get_logger("saltgate.server")
 
 
 class CannotListen(Exception):  # noqa: N818 - what the operator reads
-    """An address that saltgate was told to listen on is not to be had."""
+    """An address that saltgate was told to listen on is not to be had. The message has the remedy."""
 
 
-def serve(settings: Settings) -> None:
-    """Run until SIGTERM or SIGINT, then drain. Raises CannotListen before anything was started."""
+def serve(settings: Settings, *, beside: AbstractAsyncContextManager[object] | None = None) -> None:
+    """Run until SIGTERM, SIGINT or SIGHUP, then drain; a second signal cuts what is still open.
+
+    `beside` is what has to run as long as saltgate does: entered before the first worker starts. Raises CannotListen,
+    and whatever entering `beside` raises, before anything was served.
+    """
     logs = configure_logs(settings.logs, sys.stdout.buffer, monotonic_ns=time.monotonic_ns)
     with contextlib.closing(logs):
-        uvloop.run(_supervise(settings))
+        uvloop.run(_supervise(settings, beside or contextlib.nullcontext()))
 
 
 class Worker:
-    """One worker process as the supervisor sees it: started anew whenever it dies, until it is told to stop."""
+    """One worker process as the supervisor sees it: started anew whenever it dies, until it is told to stop.
+
+    `latest` is what the running process last told of its metrics, `retired` what the ended ones had counted.
+    """
 
     def __init__(self, settings: Settings, number: int, listening: socket.socket) -> None:
         self._settings = settings
         self._listening = listening
         self._number = number
         self._process: asyncio.subprocess.Process | None = None
-        self._channel: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
-        self._asking = asyncio.Lock()
-        self._stopping = False
+        self._control: asyncio.StreamWriter | None = None
+        self._asked = 0
+        self._waiting: dict[int, asyncio.Future[WorkerState | None]] = {}
+        self._heard = 0.0
+        self._stopping = asyncio.Event()
         self.latest = Snapshot(series=[])
         self.retired = Snapshot(series=[])
 
@@ -72,72 +83,81 @@ class Worker:
         """Returns when the worker has ended after `stop`."""
         pause = FIRST_RESTART_SECONDS
         loop = asyncio.get_running_loop()
-        while True:
+        while not self._stopping.is_set():
             began = loop.time()
-            code = await self._run_once()
-            if self._stopping:
+            try:
+                code: int | None = await self._run_once()
+            except OSError as error:  # no memory, no processes or no descriptors left: the others go on
+                code = None
+                _log.error("worker.not_started", worker=self._number, why=error.strerror)
+            if self._stopping.is_set():
                 return
             _log.error("worker.died", worker=self._number, exit_code=code)
             pause = FIRST_RESTART_SECONDS if loop.time() - began > LONGEST_RESTART_SECONDS else pause
-            await asyncio.sleep(pause)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._stopping.wait()
             pause = min(pause * 2, LONGEST_RESTART_SECONDS)
 
     async def state(self) -> WorkerState | None:
-        """What the worker says of itself; None where it does not answer."""
-        channel = self._channel
-        if channel is None:
+        """What the worker says of itself; None where it does not answer in time."""
+        if self._control is None:
             return None
-        reader, writer = channel
+        loop = asyncio.get_running_loop()
+        self._asked += 1
+        number = self._asked
+        answer: asyncio.Future[WorkerState | None] = loop.create_future()
+        self._waiting[number] = answer
+        self._control.write(frame(number.to_bytes(NUMBER_BYTES, "big")))
         try:
-            async with self._asking, asyncio.timeout(ANSWER_SECONDS):
-                writer.write(frame(b"?"))
-                await writer.drain()
-                state = msgspec.msgpack.decode(await read_frame(reader), type=WorkerState)
-                self.latest = Snapshot.decode(state.metrics)
-                return state
-        except (TimeoutError, ConnectionError, asyncio.IncompleteReadError, msgspec.MsgspecError):
-            self._disown(channel)  # an answer that comes later would be taken for the next one's
+            async with asyncio.timeout(ANSWER_SECONDS):
+                return await answer
+        except TimeoutError:
+            if loop.time() - self._heard > HUNG_SECONDS:
+                _log.error("worker.hung", worker=self._number)
+                self._signal(signal.SIGKILL)
             return None
-
-    async def ended(self) -> None:
-        """Returns when no process of this worker runs."""
-        if self._process is not None:
-            await self._process.wait()
+        finally:
+            del self._waiting[number]
 
     def stop(self) -> None:
-        """Ask the worker to drain and end."""
-        self._stopping = True
+        """Ask the worker to drain and end; asked again, it cuts what is still open."""
+        self._stopping.set()
         self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        self._stopping = True
+        self._stopping.set()
         self._signal(signal.SIGKILL)
 
     async def _run_once(self) -> int:
         ours, theirs = socket.socketpair()
-        try:
-            process = await self._start(theirs)
-        finally:
-            theirs.close()
-        self._process = process
-        if self._stopping:
+        with contextlib.closing(theirs):
+            try:
+                process = self._process = await self._start(theirs)
+            except OSError:
+                ours.close()
+                raise
+        if self._stopping.is_set():
             self._signal(signal.SIGTERM)
         instance = f"{socket.gethostname()}-{process.pid}-{secrets.token_hex(3)}"
+        self._heard = asyncio.get_running_loop().time()
         reader, writer = await asyncio.open_connection(sock=ours)
         writer.write(frame(pickle.dumps(Assignment(self._settings, self._number, instance))))
-        self._channel = (reader, writer)
+        self._control = writer
         try:
-            return await process.wait()
+            async with asyncio.TaskGroup() as tasks:
+                listening = tasks.create_task(self._listen(reader))
+                code = await process.wait()
+                listening.cancel()
+            return code
         finally:
-            self._channel = None
-            self._process = None
-            self.retired, self.latest = merge((self.retired, self.latest.retired())), Snapshot(series=[])
-            writer.close()
+            self._ended(writer)
 
     async def _start(self, control: socket.socket) -> asyncio.subprocess.Process:
         descriptors = (self._listening.fileno(), control.fileno())
         return await asyncio.create_subprocess_exec(
             sys.executable,
+            "-P",  # else the working folder's modules would win over ours
             "-c",
             "from proxy.worker import main; main()",
             *map(str, descriptors),
@@ -145,11 +165,35 @@ class Worker:
             stdin=asyncio.subprocess.DEVNULL,
         )
 
-    def _disown(self, channel: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> None:
-        """A worker that does not answer is killed; `keep_running` starts another."""
-        if self._channel is channel:
-            self._channel = None
-            self._signal(signal.SIGKILL)
+    async def _listen(self, reader: asyncio.StreamReader) -> None:
+        """Take the worker's answers as they come; one that comes too late still tells that it lives."""
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                message = await read_frame(reader)
+                self._heard = asyncio.get_running_loop().time()
+                number = int.from_bytes(message[:NUMBER_BYTES], "big")
+                state = self._understood(message[NUMBER_BYTES:])
+                waiting = self._waiting.get(number)
+                if waiting is not None and not waiting.done():
+                    waiting.set_result(state)
+
+    def _understood(self, message: bytes) -> WorkerState | None:
+        try:
+            state = msgspec.msgpack.decode(message, type=WorkerState)
+            self.latest = Snapshot.decode(state.metrics)
+        except ValueError:
+            # The worker is another version: saltgate was installed anew while it runs.
+            _log.error("worker.not_understood", worker=self._number)
+            return None
+        return state
+
+    def _ended(self, writer: asyncio.StreamWriter) -> None:
+        self._control = self._process = None
+        self.retired, self.latest = merge((self.retired, self.latest.retired())), Snapshot(series=[])
+        writer.close()
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_result(None)
 
     def _signal(self, number: signal.Signals) -> None:
         if self._process is not None and self._process.returncode is None:
@@ -162,11 +206,11 @@ class Supervisor:
 
     def __init__(self, workers: Sequence[Worker]) -> None:
         self._workers = workers
-        self._stopping = False
+        self._stop = asyncio.Event()
 
     async def waits_for(self) -> list[str]:
         """What stands between saltgate and serving; nothing when every worker is ready."""
-        if self._stopping:
+        if self._stop.is_set():
             return ["draining"]
         states = await self.states()
         missing = {reason for state in states if state is not None for reason in state.waits_for}
@@ -180,60 +224,94 @@ class Supervisor:
         await self.states()
         return merge(snapshot for worker in self._workers for snapshot in (worker.retired, worker.latest))
 
-    async def run(self, stop: asyncio.Event, drain_seconds: float, listening: socket.socket) -> None:
-        """Keep the workers running until `stop`, then until they have drained, or are killed for taking too long."""
-        async with asyncio.TaskGroup() as tasks:
+    def signalled(self) -> None:
+        """The first signal begins the drain, each further one cuts what is still open."""
+        if self._stop.is_set():
             for worker in self._workers:
-                tasks.create_task(worker.keep_running())
-            await stop.wait()
-            self._stopping = True
+                worker.stop()
+        self._stop.set()
+
+    async def run(self, drain_seconds: float, listening: socket.socket) -> None:
+        """Keep the workers running until signalled, then until they have drained, or are killed for taking too long."""
+        async with asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(worker.keep_running()) for worker in self._workers]
+            await self._stop.wait()
             listening.close()  # with the workers' copies closed too, new connections are refused, not left waiting
             _log.info("server.draining")
             for worker in self._workers:
                 worker.stop()
-            await self._ended(drain_seconds + EXIT_SECONDS)
-
-    async def _ended(self, seconds: float) -> None:
-        """Wait for the workers' ends; after `seconds`, make them end."""
-        try:
-            async with asyncio.timeout(seconds):
-                await asyncio.gather(*(worker.ended() for worker in self._workers))
-        except TimeoutError:
+            _, still = await asyncio.wait(running, timeout=drain_seconds + EXIT_SECONDS)
+            if still:
+                _log.error("server.killing", workers=len(still))
             for worker in self._workers:
                 worker.kill()
 
 
-async def _supervise(settings: Settings) -> None:
+async def _supervise(settings: Settings, beside: AbstractAsyncContextManager[object]) -> None:
     loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
     async with AsyncExitStack() as stack:
-        listening = stack.enter_context(contextlib.closing(_bind(settings.public.listen)))
+        listening = stack.enter_context(_bound(settings.public.listen))
         count = settings.workers or os.cpu_count() or 1
         supervisor = Supervisor([Worker(settings, number, listening) for number in range(count)])
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.add_signal_handler(number, supervisor.signalled)
         await stack.enter_async_context(_admin_listener(settings, supervisor))
+        await stack.enter_async_context(beside)
         _log.info("server.listening", public=settings.public.listen, admin=settings.admin.listen, workers=count)
-        await supervisor.run(stop, settings.drain.limit, listening)
+        await supervisor.run(settings.drain.limit, listening)
     _log.info("server.stopped")
 
 
-def _bind(listen: str) -> socket.socket:
+@contextlib.contextmanager
+def _bound(listen: str) -> Iterator[socket.socket]:
     """The public socket, bound once for all workers, now and after a restart of one."""
     address = listen_address(listen)
     try:
-        if isinstance(address, UnixAddress):
-            Path(address.path).unlink(missing_ok=True)
-            listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            listening.bind(address.path)
-        else:
-            family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-            listening = socket.create_server((address.host, address.port), family=family, backlog=BACKLOG)
+        listening = _unix_socket(address.path) if isinstance(address, UnixAddress) else _tcp_socket(address)
         listening.setblocking(False)
         listening.listen(BACKLOG)
     except OSError as error:
-        raise CannotListen(f"cannot listen on {listen}: {error.strerror or error}") from error
+        raise _cannot_listen(listen, error) from error
+    with listening:
+        try:
+            yield listening
+        finally:
+            if isinstance(address, UnixAddress):
+                Path(address.path).unlink(missing_ok=True)
+
+
+def _tcp_socket(address: TcpAddress) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    return socket.create_server((address.host, address.port), family=family, backlog=BACKLOG)
+
+
+def _unix_socket(path: str) -> socket.socket:
+    """The socket that a killed process left behind is taken away; one that somebody listens on, or a file, is not."""
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        if Path(path).is_socket() and not _is_listened_on(path):
+            Path(path).unlink()
+        listening.bind(path)
+    except OSError:
+        listening.close()
+        raise
     return listening
+
+
+def _is_listened_on(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as visitor:
+        visitor.settimeout(1.0)
+        try:
+            visitor.connect(path)
+        except ConnectionRefusedError:
+            return False
+        return True
+
+
+def _cannot_listen(listen: str, error: OSError) -> CannotListen:
+    return CannotListen(
+        f"cannot listen on {listen}: {error.strerror or error}. Free the address, or choose another one."
+    )
 
 
 @asynccontextmanager
@@ -248,7 +326,7 @@ async def _admin_listener(settings: Settings, supervisor: Supervisor) -> AsyncIt
             await web.TCPSite(runner, address.host, address.port).start()
     except OSError as error:
         await runner.cleanup()
-        raise CannotListen(f"cannot listen on {settings.admin.listen}: {error.strerror or error}") from error
+        raise _cannot_listen(settings.admin.listen, error) from error
     try:
         yield
     finally:

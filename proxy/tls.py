@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import ssl
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
+from config.faults import Fault
 from config.secret import Secret
-from config.settings import ClientCertificate, Tls
+from config.settings import ClientCertificate, Directory, Engine, Issuer, Settings, Tls
 
 
 def listener_context(tls: Tls) -> ssl.SSLContext:
@@ -30,11 +33,41 @@ def client_context(ca: Path | None, certificate: ClientCertificate | None) -> ss
     return context
 
 
+def faulty_certificates(settings: Settings) -> Iterator[Fault]:
+    """What of the configured certificates, keys and authorities cannot be used, tried before anything is served."""
+    made: dict[str, Callable[[], ssl.SSLContext]] = {}
+    if settings.public.tls is not None:
+        made["public.tls"] = partial(listener_context, settings.public.tls)
+    for key, place in _places(settings):
+        if place.ca is not None:
+            made[f"{key}.ca"] = partial(client_context, place.ca, None)
+        if place.client_cert is not None:
+            made[f"{key}.client_cert"] = partial(client_context, None, place.client_cert)
+    for key, make in made.items():
+        try:
+            make()
+        except OSError as error:  # ssl.SSLError is one
+            yield Fault(key, f"{_words(error)}; write PEM files, certificate and key of one pair, the key unencrypted")
+
+
+def _places(settings: Settings) -> Iterator[tuple[str, Engine | Issuer | Directory]]:
+    yield from ((f"engines.{number}", engine) for number, engine in enumerate(settings.engines))
+    yield from ((f"issuers.{number}", issuer) for number, issuer in enumerate(settings.issuers))
+    yield "directory", settings.directory
+
+
+def _words(error: OSError) -> str:
+    """OpenSSL's reason in words, without the place in its source."""
+    reason = error.reason if isinstance(error, ssl.SSLError) else error.strerror
+    return (reason or "cannot be used").replace("_", " ").lower()
+
+
 def _load(context: ssl.SSLContext, certificate: Path, key: Secret) -> None:
     """OpenSSL takes a key by file name only: an anonymous file in memory keeps it off the disk."""
     descriptor = os.memfd_create("key", os.MFD_CLOEXEC)
     try:
         os.write(descriptor, key.value)
-        context.load_cert_chain(str(certificate), f"/proc/self/fd/{descriptor}")
+        # Without a password OpenSSL would ask for an encrypted key's on the terminal.
+        context.load_cert_chain(str(certificate), f"/proc/self/fd/{descriptor}", password="")
     finally:
         os.close(descriptor)

@@ -27,6 +27,7 @@ from proxy.app import Gate, open_gate
 from proxy.tls import listener_context
 
 _LENGTH_BYTES: Final = 4
+NUMBER_BYTES: Final = 4
 _log = structlog.get_logger("saltgate.worker")
 
 
@@ -51,16 +52,20 @@ def frame(message: bytes) -> bytes:
 def main() -> None:
     """The process's entry: the descriptors of the listening socket and of the socket pair are its two arguments."""
     listening, control = (socket.socket(fileno=int(argument)) for argument in sys.argv[1:3])
-    # Ctrl-C reaches every process of a terminal; the supervisor decides what it means.
+    # Ctrl-C and a closed terminal reach every process of a terminal; the supervisor decides what they mean.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-        uvloop.run(_run(listening, control))
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    uvloop.run(_run(listening, control))
 
 
 async def _run(listening: socket.socket, control: socket.socket) -> None:
     reader, writer = await asyncio.open_connection(sock=control)
+    try:
+        message = await read_frame(reader)
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return  # the supervisor is gone already
     # The supervisor is our own process, and the socket pair is private to the two: pickle is a copy, not a protocol.
-    assignment: Assignment = pickle.loads(await read_frame(reader))  # noqa: S301
+    assignment: Assignment = pickle.loads(message)  # noqa: S301
     settings, instance = assignment.settings, assignment.instance
     logs = configure_logs(settings.logs, sys.stdout.buffer, monotonic_ns=time.monotonic_ns, instance=instance)
     with contextlib.closing(logs):
@@ -71,11 +76,9 @@ async def _run(listening: socket.socket, control: socket.socket) -> None:
 async def _serve(
     settings: Settings, gate: Gate, listening: socket.socket, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
-    loop = asyncio.get_running_loop()
     stop = asyncio.Event()
-    loop.add_signal_handler(signal.SIGTERM, stop.set)
-    tls = None if settings.public.tls is None else listener_context(settings.public.tls)
-    server = await loop.create_server(gate.front, sock=listening, ssl=tls, backlog=_BACKLOG)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, lambda: _signalled(gate, stop))
+    server = await _listen(settings, gate, listening)
     gc.collect()
     gc.freeze()  # what is alive now stays alive: no collection looks at it again
     _log.info("worker.serving")
@@ -88,15 +91,31 @@ async def _serve(
     _log.info("worker.stopped")
 
 
+def _signalled(gate: Gate, stop: asyncio.Event) -> None:
+    """Once: drain. Again: end what is still open, honestly."""
+    if stop.is_set():
+        gate.gateway.relay.cut_all()
+    stop.set()
+
+
+async def _listen(settings: Settings, gate: Gate, listening: socket.socket) -> asyncio.Server:
+    loop = asyncio.get_running_loop()
+    tls = None if settings.public.tls is None else listener_context(settings.public.tls)
+    if listening.family == socket.AF_UNIX:
+        return await loop.create_unix_server(gate.front, sock=listening, ssl=tls, backlog=_BACKLOG)
+    return await loop.create_server(gate.front, sock=listening, ssl=tls, backlog=_BACKLOG)
+
+
 _BACKLOG: Final = 2048
 
 
 async def _answer_supervisor(
     gate: Gate, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, stop: asyncio.Event
 ) -> None:
+    """Each question is a number; the answer is the same number and the state."""
     with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
         while True:
-            await read_frame(reader)
-            writer.write(frame(msgspec.msgpack.encode(gate.state())))
+            number = await read_frame(reader)
+            writer.write(frame(number + msgspec.msgpack.encode(gate.state())))
             await writer.drain()
     stop.set()  # the supervisor is gone

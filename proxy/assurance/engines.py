@@ -1,37 +1,44 @@
 """The engines of a deployment: which models they serve, what is proven of each endpoint, who may take a request.
 
-One task per replica asks and proves, again and again: quickly while something is unknown, rarely once it is proven, at
-once when the replica was away. A replica that cannot be reached loses its verdicts: what comes back may be another
-engine.
+One task per replica keeps a leash on it (`leash.py`), asks what it serves, and proves its endpoints: again and again
+while something is unknown, rarely once it is proven. When the leash breaks, the verdicts are void at that moment, and
+connections under way to that address are given up: what comes back may be another engine.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
-from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol, Self
+from typing import Final, Literal, Protocol
 
 import structlog
 
-from proxy.assurance.proof import prove
-from proxy.assurance.verdict import NOT_PROBED, Finding, Verdict
-from proxy.engines.profile import ENDPOINTS, Endpoint, Operation
+from proxy.assurance.leash import Leash, leash
+from proxy.assurance.proof import process_start, prove
+from proxy.assurance.verdict import DISTURBED, NOT_PROBED, Finding, Verdict
+from proxy.engines.profile import ENDPOINTS, MAX_MODEL_CHARACTERS, Endpoint, Operation
 from proxy.isolation.salt import SaltKey
 from proxy.isolation.scope import Scope
 from proxy.refusals import EngineUnavailable, ModelNotAllowed, ModelNotFound
 from proxy.relay.leg import Question
 from proxy.relay.pool import Pool
-from proxy.relay.question import EngineUnreachable, ask
+from proxy.relay.question import EngineUnreachable
 
-QUESTION_SECONDS: Final = 10.0
+# uvicorn, which serves vLLM, closes a connection that is silent for 5 s.
+ASK_EVERY_SECONDS: Final = 2.0
+ANSWER_SECONDS: Final = 30.0
+# After a connection that held for long: it may be whole again at once.
+SHORTEST_PAUSE_SECONDS: Final = 0.02
 FIRST_PAUSE_SECONDS: Final = 0.5
-LONGEST_PAUSE_SECONDS: Final = 15.0
+LONGEST_PAUSE_SECONDS: Final = 5.0
 PROVEN_PAUSE_SECONDS: Final = 300.0
-# How often a proven replica is asked whether it is still there: a restarted engine is proven anew.
-WATCH_SECONDS: Final = 5.0
+# A model's name becomes a label of metrics.
+MAXIMUM_MODELS: Final = 4096
+
+_NOT_LISTED: Final = Finding(Verdict.UNKNOWN, "the engine lists no base model that it is configured to serve")
 
 _log = structlog.get_logger("saltgate.engines")
 
@@ -45,16 +52,27 @@ class Model:
 
 
 class Replica:
-    """One replica: its connections, its models as it last told them, and the finding for each endpoint."""
+    """One replica: its connections, its models as it last told them, and the finding for each endpoint.
 
-    def __init__(self, pool: Pool) -> None:
-        self.pool = pool
+    `new_pool` makes the pool anew whenever what is behind the address may have changed.
+    """
+
+    def __init__(self, new_pool: Callable[[], Pool]) -> None:
+        self._new_pool = new_pool
+        self.pool = new_pool()
         self.reachable = False
         self.models: tuple[Model, ...] = ()
         self.findings: dict[Operation, Finding] = {}
+        # What was found before the leash broke, and of which process: valid again if it turns out to be the same.
+        self.suspended: dict[Operation, Finding] = {}
+        self.process: bytes | None = None
 
     def finding(self, operation: Operation) -> Finding:
         return self.findings.get(operation, NOT_PROBED)
+
+    def serves(self, model: str) -> bool:
+        """Whether it told of this model, or has not told yet what it serves."""
+        return not self.models or any(told.id == model for told in self.models)
 
     @property
     def settled(self) -> bool:
@@ -62,6 +80,15 @@ class Replica:
         return len(self.findings) == len(ENDPOINTS) and any(
             finding.allows("strict") for finding in self.findings.values()
         )
+
+    def suspend(self) -> None:
+        """Nothing is known any more of what answers at this address."""
+        if self.findings:
+            self.suspended = dict(self.findings)
+        self.findings.clear()
+        self.reachable = False
+        self.pool.close()
+        self.pool = self._new_pool()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,51 +108,60 @@ class Engine:
         return {model: told.get(model, Model(model, base=True)) for model in sorted(self.models)}
 
 
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A model and the engine to ask for it; None where two engines tell of it and the configuration of neither does."""
+
+    model: Model
+    engine: Engine | None
+
+
+def served_by(engines: Sequence[Engine]) -> Mapping[str, Served]:
+    """All models by id. An engine that is configured to serve a model is the one that serves it."""
+    found: dict[str, Served] = {}
+    for engine in sorted(engines, key=lambda engine: engine.models is None):
+        for model in engine.served().values():
+            before = found.get(model.id)
+            if before is None:
+                found[model.id] = Served(model, engine)
+            elif before.engine is None or before.engine.models is None:
+                found[model.id] = Served(Model(model.id, base=before.model.base and model.base), None)
+    return found
+
+
 class Observed(Protocol):
     """Who is told of an engine's state, for metrics."""
 
     def __call__(self, engine: str, replica: str, operation: str, verdict: Verdict) -> None: ...
 
 
-class Engines(AbstractAsyncContextManager["Engines"]):
-    """See the module. Enter it to start proving; leave it to stop and to close all connections."""
+class Engines:
+    """See the module. `follow` keeps it true; `close` closes all connections."""
 
     def __init__(self, engines: Sequence[Engine], key: SaltKey, observed: Observed) -> None:
-        self._engines = tuple(engines)
+        self.engines = tuple(engines)
         self._key = key
         self._observed = observed
-        self._tasks: list[asyncio.Task[None]] = []
-
-    async def __aenter__(self) -> Self:
-        loop = asyncio.get_running_loop()
-        for engine in self._engines:
-            for replica in engine.replicas:
-                self._tasks.append(loop.create_task(self._watch(engine, replica), name=f"prove {replica.pool.address}"))
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        for engine in self._engines:
-            for replica in engine.replicas:
-                replica.pool.close()
-
-    @property
-    def engines(self) -> tuple[Engine, ...]:
-        return self._engines
+        self._served = served_by(self.engines)
 
     @property
     def ready(self) -> bool:
         """Whether at least one replica may take requests now."""
         return any(
             replica.reachable and (engine.proof != "strict" or replica.settled)
-            for engine in self._engines
+            for engine in self.engines
             for replica in engine.replicas
         )
 
-    def models(self) -> Sequence[Model]:
-        return [model for engine in self._engines for model in engine.served().values()]
+    def models(self, scope: Scope) -> Sequence[str]:
+        """What this scope may use and an engine serves. Raises EngineUnavailable while no engine has told anything."""
+        if not self._served:
+            self._need_answers()
+        return [name for name, served in self._served.items() if _may_use(scope, served.model)]
+
+    def model(self, scope: Scope, model: str) -> None:
+        """Raises ModelNotAllowed, ModelNotFound or EngineUnavailable, as `replicas` does, where it cannot be used."""
+        self._engine(scope, model)
 
     def replicas(self, scope: Scope, model: str, operation: Operation) -> Sequence[Pool]:
         """Who may take this request, at least one.
@@ -133,80 +169,142 @@ class Engines(AbstractAsyncContextManager["Engines"]):
         Raises ModelNotAllowed, the same whether or not there is such a model; ModelNotFound for a listed model that no
         engine serves; EngineUnavailable where the proof forbids it, naming the check.
         """
-        engine = self._engine_of(model)
-        if scope.models is None:
-            if engine is None:
-                self._need_answers()
-            if engine is None or not engine.served()[model].base:
-                raise _not_allowed()
-        elif model not in scope.models:
-            raise _not_allowed()
-        if engine is None:
-            self._need_answers()
-            raise ModelNotFound(
-                "Your project may use this model, but no engine serves it now. Ask your operator.", param="model"
-            )
-        return self._allowed(engine, operation)
+        return _allowed(self._engine(scope, model), model, operation)
 
-    def _engine_of(self, model: str) -> Engine | None:
-        return next((engine for engine in self._engines if model in engine.served()), None)
+    async def follow(self) -> None:
+        """Ask and prove until cancelled. Raises what no engine's answer explains: then verdicts would grow old."""
+        async with asyncio.TaskGroup() as tasks:
+            for engine in self.engines:
+                for replica in engine.replicas:
+                    tasks.create_task(self._watch(engine, replica), name=f"prove {replica.pool.address}")
+
+    def close(self) -> None:
+        for engine in self.engines:
+            for replica in engine.replicas:
+                replica.pool.close()
+
+    def _engine(self, scope: Scope, model: str) -> Engine:
+        served = self._served.get(model)
+        if scope.models is not None and model not in scope.models:
+            raise _not_allowed()
+        if served is None:
+            self._need_answers()
+            raise _not_allowed() if scope.models is None else _not_found()
+        if not _may_use(scope, served.model):
+            raise _not_allowed()
+        if served.engine is None:
+            raise EngineUnavailable(
+                "Two engines serve a model of this name, so saltgate does not choose. The operator names the model "
+                "under one engine's `models`.",
+                reason="model_at_two_engines",
+            )
+        return served.engine
 
     def _need_answers(self) -> None:
         """An engine that has not told its models may serve this one: then the fault is ours."""
-        for engine in self._engines:
+        for engine in self.engines:
             if engine.models is None and not engine.served():
                 raise EngineUnavailable(
-                    "An engine cannot be reached, so its models are not known. Try again in a moment."
+                    "An engine cannot be reached, so its models are not known. Try again in a moment.",
+                    reason="models_not_told",
                 )
 
-    def _allowed(self, engine: Engine, operation: Operation) -> Sequence[Pool]:
-        allowed = [r for r in engine.replicas if r.finding(operation).allows(engine.proof)]
-        reachable = [replica.pool for replica in allowed if replica.reachable]
-        if reachable:
-            return reachable
-        if allowed:
-            return [replica.pool for replica in allowed]  # the relay finds out, and says so
-        check = engine.replicas[0].finding(operation).check
-        raise EngineUnavailable(
-            f"The engine is not proven to keep customers apart on this endpoint: {check}.", reason="not_proven"
-        )
-
     async def _watch(self, engine: Engine, replica: Replica) -> None:
+        loop = asyncio.get_running_loop()
         pause = FIRST_PAUSE_SECONDS
         while True:
+            why, began = "the connection was closed", loop.time()
             try:
-                await self._learn(engine, replica)
+                async with leash(replica.pool, lambda: self._broke(engine, replica)) as held:
+                    await self._hold(engine, replica, held)
             except EngineUnreachable as error:
-                self._forget(engine, replica, str(error))
-            if replica.reachable and (engine.proof == "off" or replica.settled):
-                pause = FIRST_PAUSE_SECONDS
-                await self._rest(engine, replica)
-            else:
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+                why = str(error)
+            _log.warning("engine.lost", engine=engine.name, replica=str(replica.pool.address), why=why)
+            if loop.time() - began > LONGEST_PAUSE_SECONDS:
+                pause = SHORTEST_PAUSE_SECONDS
+            await asyncio.sleep(pause)
+            pause = min(max(pause * 2, FIRST_PAUSE_SECONDS), LONGEST_PAUSE_SECONDS)
 
-    async def _rest(self, engine: Engine, replica: Replica) -> None:
-        """Until it is time to prove again: because much time has passed, or because the replica was away."""
-        loop = asyncio.get_running_loop()
-        until = loop.time() + PROVEN_PAUSE_SECONDS
-        while loop.time() < until:
-            await asyncio.sleep(WATCH_SECONDS)
-            try:
-                replica.models = await _ask_models(replica.pool)
-            except EngineUnreachable as error:
-                self._forget(engine, replica, str(error))
-                return
+    def _broke(self, engine: Engine, replica: Replica) -> None:
+        replica.suspend()
+        for endpoint in ENDPOINTS:
+            self._observed(engine.name, str(replica.pool.address), endpoint.operation.value, Verdict.UNKNOWN)
 
-    async def _learn(self, engine: Engine, replica: Replica) -> None:
-        replica.models = await _ask_models(replica.pool)
-        if not replica.reachable:
-            _log.info("engine.reached", engine=engine.name, replica=str(replica.pool.address))
+    async def _hold(self, engine: Engine, replica: Replica, held: Leash) -> None:
+        """As long as the leash holds: ask what is served, and prove. Raises EngineUnreachable where it never did."""
+        self._told(engine, replica, await _models(held))
         replica.reachable = True
-        model = next((m.id for m in replica.models if m.base and m.id in engine.served()), None)
-        if engine.proof == "off" or model is None:
+        _log.info("engine.reached", engine=engine.name, replica=str(replica.pool.address))
+        async with asyncio.TaskGroup() as tasks:
+            proving = tasks.create_task(self._prove(engine, replica, held))
+            await self._keep_asking(engine, replica, held)
+            proving.cancel()
+
+    async def _keep_asking(self, engine: Engine, replica: Replica, held: Leash) -> None:
+        """Until the leash breaks. Asking is also what keeps it from being closed for silence."""
+        while not held.broken.is_set():
+            try:
+                async with asyncio.timeout(ASK_EVERY_SECONDS):
+                    await held.broken.wait()
+            except TimeoutError:
+                pass
+            else:
+                return
+            try:
+                self._told(engine, replica, await _models(held))
+            except EngineUnreachable:
+                held.let_go()
+                await held.broken.wait()
+
+    def _told(self, engine: Engine, replica: Replica, models: tuple[Model, ...]) -> None:
+        if models == replica.models:
+            return
+        replica.models = models
+        before, self._served = self._served, served_by(self.engines)
+        for name, served in self._served.items():
+            if served.engine is None and (name not in before or before[name].engine is not None):
+                _log.error("engine.model_twice", model=name, engine=engine.name)
+
+    async def _prove(self, engine: Engine, replica: Replica, held: Leash) -> None:
+        if engine.proof == "off":
+            return
+        pause = FIRST_PAUSE_SECONDS
+        with contextlib.suppress(EngineUnreachable):  # then everything is proven anew
+            await self._recognise(engine, replica, held)
+        while True:
+            try:
+                await self._prove_once(engine, replica, held)
+            except EngineUnreachable as error:
+                _log.warning("engine.probe_failed", engine=engine.name, replica=str(held.pool.address), why=str(error))
+            done = replica.settled and DISTURBED not in replica.findings.values()
+            await asyncio.sleep(PROVEN_PAUSE_SECONDS if done else pause)
+            # Probes cost the engine something, and what makes them fail for long does not go away by itself.
+            pause = min(pause * 2, PROVEN_PAUSE_SECONDS)
+
+    async def _recognise(self, engine: Engine, replica: Replica, held: Leash) -> None:
+        """A connection can also break between two that live on. A process that is the same keeps its verdicts."""
+        before, replica.process = replica.process, None
+        suspended, replica.suspended = replica.suspended, {}
+        process = await process_start(held.pool)
+        if held.broken.is_set():
+            return
+        replica.process = process
+        if process is None or process != before:
             return
         for endpoint in ENDPOINTS:
-            self._found(engine, replica, endpoint, await prove(replica.pool, endpoint, model, self._key))
+            if endpoint.operation in suspended:
+                self._found(engine, replica, endpoint, suspended[endpoint.operation])
+
+    async def _prove_once(self, engine: Engine, replica: Replica, held: Leash) -> None:
+        model = next((m.id for m in replica.models if m.base and m.id in engine.served()), None)
+        for endpoint in ENDPOINTS:
+            finding = _NOT_LISTED if model is None else await prove(held.pool, endpoint, model, self._key)
+            if held.broken.is_set():
+                return
+            # The process is the one that was proven: that a probe said nothing this time takes nothing back.
+            if finding.verdict is Verdict.UNKNOWN and replica.finding(endpoint.operation).allows("strict"):
+                continue
+            self._found(engine, replica, endpoint, finding)
 
     def _found(self, engine: Engine, replica: Replica, endpoint: Endpoint, finding: Finding) -> None:
         before = replica.findings.get(endpoint.operation)
@@ -224,28 +322,60 @@ class Engines(AbstractAsyncContextManager["Engines"]):
             check=finding.check,
         )
 
-    def _forget(self, engine: Engine, replica: Replica, why: str) -> None:
-        if replica.reachable:
-            _log.warning("engine.lost", engine=engine.name, replica=str(replica.pool.address), why=why)
-        replica.reachable = False
-        replica.findings.clear()
-        for endpoint in ENDPOINTS:
-            self._observed(engine.name, str(replica.pool.address), endpoint.operation.value, Verdict.UNKNOWN)
+
+def _may_use(scope: Scope, model: Model) -> bool:
+    """A project that lists models may use those; one that lists none may use every base model (contract section 4)."""
+    return model.base if scope.models is None else model.id in scope.models
 
 
-async def _ask_models(pool: Pool) -> tuple[Model, ...]:
+def _allowed(engine: Engine, model: str, operation: Operation) -> Sequence[Pool]:
+    serving = [replica for replica in engine.replicas if replica.serves(model)] or engine.replicas
+    allowed = [replica for replica in serving if replica.finding(operation).allows(engine.proof)]
+    reachable = [replica.pool for replica in allowed if replica.reachable]
+    if reachable:
+        return reachable
+    if allowed:
+        return [replica.pool for replica in allowed]  # the relay finds out, and says so
+    if not any(replica.reachable for replica in serving):
+        raise EngineUnavailable("No engine that serves this model can be reached. Try again in a moment.")
+    check = next(replica for replica in serving if replica.reachable).finding(operation).check
+    raise EngineUnavailable(
+        f"The engine is not proven to keep customers apart on this endpoint: {check}.", reason="not_proven"
+    )
+
+
+async def _models(held: Leash) -> tuple[Model, ...]:
     """What the replica serves: vLLM's list names an adapter's base model as `parent`. Raises EngineUnreachable."""
-    answer = await ask(pool, Question.MODELS, seconds=QUESTION_SECONDS)
+    answer = await held.ask(Question.MODELS, seconds=ANSWER_SECONDS)
+    where = f"{held.pool.address}: GET /v1/models"
     if answer.status != 200:
-        raise EngineUnreachable(f"{pool.address}: GET /v1/models was answered with status {answer.status}")
+        raise EngineUnreachable(f"{where} was answered with status {answer.status}")
     try:
         listed = json.loads(answer.body)["data"]
-        return tuple(Model(str(entry["id"]), base=entry.get("parent") is None) for entry in listed)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise EngineUnreachable(f"{pool.address}: GET /v1/models was answered with no model list") from error
+        models = tuple(Model(entry["id"], base=entry.get("parent") is None) for entry in listed[:MAXIMUM_MODELS])
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise EngineUnreachable(f"{where} was answered with no model list") from error
+    return tuple(model for model in models if _is_model_name(model.id))
+
+
+def _is_model_name(name: object) -> bool:
+    """What a client could ask for. JSON can also spell what is no text: a lone surrogate."""
+    if not isinstance(name, str) or not 1 <= len(name) <= MAX_MODEL_CHARACTERS:
+        return False
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _not_allowed() -> ModelNotAllowed:
     return ModelNotAllowed(
         "This model is not among those that your project may use. See GET /v1/models.", param="model"
+    )
+
+
+def _not_found() -> ModelNotFound:
+    return ModelNotFound(
+        "Your project may use this model, but no engine serves it now. Ask your operator.", param="model"
     )

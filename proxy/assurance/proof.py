@@ -1,20 +1,27 @@
-"""The probe pair: ask an endpoint the same text under two salts of saltgate's own, and judge what it reports."""
+"""The probe: ask an endpoint the same text under salts of saltgate's own, and judge what it reports.
+
+One address may hold several caches (vLLM's data-parallel ranks), and each request lands on any of them. So a text is
+sent often enough that some cache must have seen it twice: the same salt once more than there are caches at most, and as
+many other salts. An engine that ignores the salt then has nowhere left to hide a hit.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import random
 import re
 import secrets
+from dataclasses import dataclass
 from typing import Final
 
-from proxy.assurance.verdict import NOT_PROBED, Finding, ProbePair, Verdict, judge
+from proxy.assurance.verdict import DISTURBED, NOT_PROBED, Finding, Reuse, Verdict, judge
 from proxy.engines.body import read_body
 from proxy.engines.profile import Endpoint, Operation
 from proxy.engines.stamp import StampedRequest, stamp
-from proxy.engines.usage import read_usage
+from proxy.engines.usage import Usage, read_usage
 from proxy.isolation.salt import Salt, SaltKey, salt_for
 from proxy.isolation.unit import ProbeUnit
-from proxy.relay.exchange import WholeAnswer
 from proxy.relay.leg import Question
 from proxy.relay.pool import Pool
 from proxy.relay.question import ask
@@ -22,63 +29,145 @@ from proxy.relay.question import ask
 PROBE_SECONDS: Final = 120.0
 # Only whole blocks are reused: 16 tokens on vLLM's GPUs, 128 on its CPU build, more for hybrid models. A probe grows
 # until its text is certain to hold two of them.
-_WORDS: Final = (120, 600, 2400)
-# One replica may hold several caches (data parallel ranks), and a request lands on any of them.
-_TRIES: Final = 3
+_WORDS: Final = (60, 300, 2400)
+_FEWEST_OTHER_SALTS: Final = 2
+# vLLM counts a request's hits a moment after its answer.
+_COUNTED_WITHIN_SECONDS: Final = 3.0
+_TRIES_WHEN_DISTURBED: Final = 8
 
 _CACHING: Final = re.compile(rb'^vllm:cache_config_info\{[^}]*enable_prefix_caching="(True|False)"', re.MULTILINE)
-_HITS: Final = re.compile(rb"^vllm:prefix_cache_hits_total(?:\{[^}]*\})? ([0-9.e+]+)$", re.MULTILINE)
+_QUERIES: Final = re.compile(rb"^vllm:prefix_cache_queries_total(?:\{([^}]*)\})? ([0-9.e+]+)$", re.MULTILINE)
+_HITS: Final = re.compile(rb"^vllm:prefix_cache_hits_total(?:\{([^}]*)\})? ([0-9.e+]+)$", re.MULTILINE)
+_BORN: Final = re.compile(rb"^process_start_time_seconds ([0-9.e+]+)$", re.MULTILINE)
 
 
 async def prove(pool: Pool, endpoint: Endpoint, model: str, key: SaltKey) -> Finding:
     """What the endpoint does with a salt. Raises EngineUnreachable where there is no engine to ask."""
-    prefix_caching = await _prefix_caching(pool)
+    page = await _page(pool)
     finding = NOT_PROBED
     for words in _WORDS:
-        for _ in range(_TRIES):
-            pair = await _probe_pair(pool, endpoint, model, key, words)
-            if isinstance(pair, Finding):
-                return pair
-            finding = judge(pair, prefix_caching=prefix_caching)
-            if finding.verdict is not Verdict.UNKNOWN or pair.same_salt != 0:
-                return finding
+        measured = await _measured(_Probe(pool, endpoint, model, key, words), caches=page.caches)
+        if isinstance(measured, Finding):
+            # A longer text may be too long for the model; what the shorter one said is then the better word.
+            return measured if finding is NOT_PROBED else finding
+        finding = judge(measured, prefix_caching=page.prefix_caching)
+        if finding.verdict is not Verdict.UNKNOWN or measured.same_salt != 0:
+            return finding
     return finding
 
 
-async def _probe_pair(pool: Pool, endpoint: Endpoint, model: str, key: SaltKey, words: int) -> ProbePair | Finding:
-    text = " ".join(secrets.token_hex(2) for _ in range(words))
-    own, other = (_probe_salt(key) for _ in range(2))
-    reused: list[int | None] = []
-    for salt in (own, own, other):
-        before = await _hits(pool) if endpoint.operation is Operation.EMBEDDINGS else None
-        answer = await ask(pool, _probe(endpoint, model, text, salt), seconds=PROBE_SECONDS)
-        if answer.status != 200:
-            return Finding(
-                Verdict.UNKNOWN, f"the engine answered the probe of {endpoint.path} with status {answer.status}"
-            )
-        reused.append(await _reused(pool, endpoint, answer, before))
-    return ProbePair(*reused)
+async def process_start(pool: Pool) -> bytes | None:
+    """When the engine's process says that it began, in its own spelling; None where it does not say."""
+    found = _BORN.search((await _page(pool)).text)
+    return None if found is None else found[1]
 
 
-async def _reused(pool: Pool, endpoint: Endpoint, answer: WholeAnswer, hits_before: float | None) -> int | None:
-    """The reused tokens: from the answer, or, since embeddings report none, from the engine's own counter.
+class _Disturbed(Exception):  # noqa: N818 - a finding about the moment
+    """Somebody else's request was counted together with the probe's."""
 
-    The counter counts everybody's requests. Others' hits make a probe fail or stay unknown, never pass: it is repeated.
-    """
-    if endpoint.operation is Operation.EMBEDDINGS:
-        after = await _hits(pool)
-        return None if hits_before is None or after is None else round(after - hits_before)
-    usage = read_usage(endpoint.operation, answer.body)
+
+class _NoAnswer(Exception):  # noqa: N818 - a finding about the endpoint
+    def __init__(self, status: int) -> None:
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class _Probe:
+    pool: Pool
+    endpoint: Endpoint
+    model: str
+    key: SaltKey
+    words: int
+
+
+async def _measured(probe: _Probe, *, caches: int) -> Reuse | Finding:
+    for tried in range(_TRIES_WHEN_DISTURBED):
+        try:
+            return await _reuse(probe, caches=caches)
+        except _NoAnswer as error:
+            path = probe.endpoint.path
+            return Finding(Verdict.UNKNOWN, f"the engine answered the probe of {path} with status {error.status}")
+        except _Disturbed:
+            # Several workers may be proving at once; they must not stay in step.
+            await asyncio.sleep(random.uniform(0, 0.1 * 2**tried))  # noqa: S311 - no secret
+    return DISTURBED
+
+
+async def _reuse(probe: _Probe, *, caches: int) -> Reuse:
+    # Of a random length: should two workers' probes cross, their counts differ.
+    text = " ".join(secrets.token_hex(2) for _ in range(probe.words + secrets.randbelow(probe.words // 4)))
+    own = _probe_salt(probe.key)
+    first = await _reused(probe, text, own)
+    same: int | None = 0
+    for _ in range(caches):
+        same = await _reused(probe, text, own)
+        if same != 0:
+            break
+    others: list[int | None] = []
+    for _ in range(max(_FEWEST_OTHER_SALTS, caches)):
+        others.append(await _reused(probe, text, _probe_salt(probe.key)))
+        if others[-1] != 0:
+            break
+    return Reuse(first, same, tuple(others), "metrics" if _is_counted(probe.endpoint) else "answer")
+
+
+async def _reused(probe: _Probe, text: str, salt: Salt) -> int | None:
+    if _is_counted(probe.endpoint):
+        return await _counted(probe, text, salt)
+    usage = await _used(probe, text, salt)
     return usage.reused if usage is not None else None
+
+
+def _is_counted(endpoint: Endpoint) -> bool:
+    """Embeddings report no reuse in their answers; only the engine's counters tell it."""
+    return endpoint.operation is Operation.EMBEDDINGS
+
+
+async def _counted(probe: _Probe, text: str, salt: Salt) -> int | None:
+    """The hits that the engine counted for this request and for no other.
+
+    The counters are everybody's. They are believed only where the tokens that were looked up meanwhile are exactly this
+    prompt's: then the hits are its own, too. Raises _Disturbed where they are more.
+    """
+    before = await _page(probe.pool)
+    usage = await _used(probe, text, salt)
+    if usage is None or before.queries is None:
+        return None
+    after = await _counted_page(probe.pool, before.queries + usage.prompt)
+    if after.queries is None or after.hits is None or before.hits is None:
+        return None
+    if after.queries > before.queries + usage.prompt:
+        raise _Disturbed
+    return round(after.hits - before.hits) if after.queries == before.queries + usage.prompt else None
+
+
+async def _counted_page(pool: Pool, queries: float) -> _Page:
+    """The metrics once so many lookups are counted, or after a while. Read once more: hits are counted last."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + _COUNTED_WITHIN_SECONDS
+    while True:
+        page = await _page(pool)
+        if page.queries is None or page.queries >= queries:
+            return await _page(pool)
+        if loop.time() >= deadline:
+            return page
+        await asyncio.sleep(0.05)
+
+
+async def _used(probe: _Probe, text: str, salt: Salt) -> Usage | None:
+    answer = await ask(probe.pool, _stamped(probe, text, salt), seconds=PROBE_SECONDS)
+    if answer.status != 200:
+        raise _NoAnswer(answer.status)
+    return read_usage(probe.endpoint.operation, answer.body)
 
 
 def _probe_salt(key: SaltKey) -> Salt:
     return salt_for(ProbeUnit(secrets.token_hex(16)), epoch=0, key=key)
 
 
-def _probe(endpoint: Endpoint, model: str, text: str, salt: Salt) -> StampedRequest:
-    body = json.dumps({"model": model} | _question(endpoint.operation, text)).encode()
-    return stamp(read_body(endpoint, body), salt, request_id=f"probe_{secrets.token_hex(8)}", show_reuse=True)
+def _stamped(probe: _Probe, text: str, salt: Salt) -> StampedRequest:
+    body = json.dumps({"model": probe.model} | _question(probe.endpoint.operation, text)).encode()
+    return stamp(read_body(probe.endpoint, body), salt, request_id=f"probe_{secrets.token_hex(8)}", show_reuse=True)
 
 
 def _question(operation: Operation, text: str) -> dict[str, object]:
@@ -94,16 +183,38 @@ def _question(operation: Operation, text: str) -> dict[str, object]:
             return {"input": text}
 
 
-async def _prefix_caching(pool: Pool) -> bool | None:
-    found = _CACHING.search(await _metrics(pool))
-    return None if found is None else found[1] == b"True"
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """The engine's /metrics at one moment, empty where it shows none."""
+
+    text: bytes
+
+    @property
+    def prefix_caching(self) -> bool | None:
+        """None where it does not say. One cache that is on is enough to need a proof."""
+        found = set(_CACHING.findall(self.text))
+        return b"True" in found if found else None
+
+    @property
+    def caches(self) -> int:
+        """How many caches are behind this address: vLLM labels its counters with the engine's number."""
+        return max(1, len({labels for labels, _ in _QUERIES.findall(self.text)}))
+
+    @property
+    def queries(self) -> float | None:
+        """The tokens looked up so far."""
+        return _sum(_QUERIES, self.text)
+
+    @property
+    def hits(self) -> float | None:
+        return _sum(_HITS, self.text)
 
 
-async def _hits(pool: Pool) -> float | None:
-    found = _HITS.findall(await _metrics(pool))
-    return sum(float(value) for value in found) if found else None
+def _sum(pattern: re.Pattern[bytes], text: bytes) -> float | None:
+    found = pattern.findall(text)
+    return sum(float(value) for _, value in found) if found else None
 
 
-async def _metrics(pool: Pool) -> bytes:
+async def _page(pool: Pool) -> _Page:
     answer = await ask(pool, Question.METRICS, seconds=PROBE_SECONDS)
-    return answer.body if answer.status == 200 else b""
+    return _Page(answer.body if answer.status == 200 else b"")

@@ -34,42 +34,42 @@ class Finding:
 
 
 NOT_PROBED = Finding(Verdict.UNKNOWN, "the endpoint has not been probed yet")
+DISTURBED = Finding(Verdict.UNKNOWN, "other requests came between, so the engine's counters say nothing; tried again")
 
 
 @dataclass(frozen=True, slots=True)
-class ProbePair:
-    """The tokens reused by three requests with one text: a salt's first, the same salt's second, another salt's first.
+class Reuse:
+    """The tokens reused by requests with one text: a salt's first, the same salt again, then each other salt's first.
 
-    None where the engine did not report the number.
+    None where the engine did not report the number. `told_by` is where it reports it.
     """
 
     first: int | None
     same_salt: int | None
-    other_salt: int | None
+    other_salts: tuple[int | None, ...]
+    told_by: Literal["answer", "metrics"] = "answer"
 
 
-def judge(pair: ProbePair, *, prefix_caching: bool | None) -> Finding:
+def judge(reuse: Reuse, *, prefix_caching: bool | None) -> Finding:
     """`prefix_caching` is what the engine's own metrics say of its configuration, None where they say nothing."""
-    if pair.other_salt is not None and pair.other_salt > 0:
-        return Finding(
-            Verdict.FAILED,
-            f"another salt reused {pair.other_salt} prompt tokens: the engine does not separate by cache_salt",
-        )
-    if pair.first is not None and pair.first > 0:
-        return Finding(
-            Verdict.FAILED,
-            f"a fresh salt reused {pair.first} prompt tokens: the engine does not separate by cache_salt",
-        )
-    if prefix_caching is False:
+    for tokens, who in ((reuse.first, "a fresh salt"), *((other, "another salt") for other in reuse.other_salts)):
+        if tokens is not None and tokens > 0:
+            return Finding(
+                Verdict.FAILED, f"{who} reused {tokens} prompt tokens: the engine does not separate by cache_salt"
+            )
+    if not reuse.same_salt and prefix_caching is False:
         return Finding(Verdict.NO_CACHE, "the engine's metrics say that prefix caching is off")
-    if pair.same_salt is None or pair.other_salt is None:
-        return Finding(
-            Verdict.UNKNOWN,
-            "the engine does not report reused tokens: start vLLM with --enable-prompt-tokens-details",
-        )
-    if pair.same_salt == 0:
+    if not reuse.other_salts or None in (reuse.first, reuse.same_salt, *reuse.other_salts):
+        return Finding(Verdict.UNKNOWN, _NOT_TOLD[reuse.told_by])
+    if reuse.same_salt == 0:
         return Finding(
             Verdict.UNKNOWN,
             "the same salt reused nothing: is prefix caching on (--enable-prefix-caching), is the cache large enough?",
         )
-    return Finding(Verdict.PROVEN, f"the same salt reused {pair.same_salt} prompt tokens, another salt none")
+    return Finding(Verdict.PROVEN, f"the same salt reused {reuse.same_salt} prompt tokens, another salt none")
+
+
+_NOT_TOLD = {
+    "answer": "the engine does not report reused tokens: start vLLM with --enable-prompt-tokens-details",
+    "metrics": "the engine's /metrics do not count this endpoint's prompts (vllm:prefix_cache_queries_total)",
+}

@@ -33,12 +33,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """The console script. Ends the process with the command's exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     name = next((word for word in given if word in COMMANDS), None)
-    parser, command = _parser(name)
-    parsed = parser.parse_args(given)
-    if command is None:
-        parser.print_help(sys.stderr)
-        sys.exit(2)
     try:
+        # Also the imports in here take a moment, in which Ctrl-C may come.
+        parser, command = _parser(name)
+        parsed = parser.parse_args(given)
+        if command is None:
+            parser.print_help(sys.stderr)
+            sys.exit(2)
         sys.exit(command.run(parsed))
     except KeyboardInterrupt:
         sys.exit(130)

@@ -4,9 +4,22 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Final
 
+from config.settings import Issuer, Settings
 from proxy.cli.configuration import add_configuration, configured
 from proxy.server import CannotListen, serve
+from proxy.tls import faulty_certificates
+
+OWNER: Final = "owner"
+
+
+class LocalIssuerFailed(Exception):  # noqa: N818 - what the operator reads
+    """An issuer of kind "local" cannot run. The message has the remedy."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,9 +30,57 @@ def run(arguments: argparse.Namespace) -> int:
     settings = configured(arguments)
     if settings is None:
         return 2
+    faults = list(faulty_certificates(settings))
+    for fault in faults:
+        sys.stderr.write(f"saltgate: {fault}\n")
+    if faults:
+        return 2
     try:
-        serve(settings)
-    except CannotListen as error:
-        sys.stderr.write(f"saltgate: {error}. Free the address or choose another.\n")
+        serve(settings, beside=_local_issuers(settings, arguments.configuration.absolute().parent))
+    except (CannotListen, LocalIssuerFailed) as error:
+        sys.stderr.write(f"saltgate: {error}\n")
         return 2
     return 0
+
+
+@asynccontextmanager
+async def _local_issuers(settings: Settings, folder: Path) -> AsyncIterator[None]:
+    """The embedded issuers of the configuration, in this process, for as long as the gate runs."""
+    async with AsyncExitStack() as stack:
+        for number, issuer in enumerate(settings.issuers):
+            if issuer.kind == "local":
+                await _open_local_issuer(stack, f"issuers.{number}", issuer, settings.directory.state or folder)
+        yield
+
+
+async def _open_local_issuer(stack: AsyncExitStack, key: str, issuer: Issuer, folder: Path) -> None:
+    # Here, because a gate without a local issuer need not wait for an issuer's imports.
+    from proxy.demo.provider import NotLoopback, UnsafeState, address_of_issuer, open_local_provider
+
+    try:
+        address = address_of_issuer(issuer.issuer)
+        local = await stack.enter_async_context(
+            open_local_provider(
+                address,
+                # Another port is another issuer, with an owner of its own.
+                folder / f"local-issuer-{address.port}",
+                audience=issuer.audiences[0],
+                username=OWNER,
+                clock=time.time,  # noqa: TID251 - the clock is handed out here
+            )
+        )
+    except (NotLoopback, UnsafeState) as error:
+        raise LocalIssuerFailed(f"{key}: {error}") from error
+    except OSError as error:
+        raise LocalIssuerFailed(
+            f"{key}: cannot run the local issuer {issuer.issuer} with its state in {folder}: "
+            f"{error.strerror or error}. Free the port, and make the folder writable or set directory.state"
+        ) from error
+    if local.new_password is not None:
+        sys.stderr.write(
+            f"saltgate: the local issuer {issuer.issuer} has a new owner. The password is shown this once.\n"
+            f"saltgate:   sign in as  {OWNER}\n"
+            f"saltgate:   password    {local.new_password}\n"
+            f"saltgate:   member      user:{local.owner.subject}\n"
+        )
+        sys.stderr.flush()

@@ -8,7 +8,7 @@ import json
 import secrets
 import statistics
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,6 +18,8 @@ from proxy.demo.cast import ALICE, BOB, CAROL, Role
 
 # The number of words of each prompt, and roughly the tokens that they become on the simulator.
 LENGTHS: Final = (("medium", 1130), ("long", 2980))
+
+_TOLD_CHARACTERS: Final = 400
 
 
 class SceneFailed(Exception):  # noqa: N818 - what the person at the keyboard reads
@@ -52,21 +54,47 @@ LINES: Final = (
 
 
 async def play(
-    session: aiohttp.ClientSession, url: str, tokens: dict[str, str], *, model: str, trials: int
+    session: aiohttp.ClientSession, url: str, tokens: Mapping[str, str], *, model: str, trials: int
 ) -> AsyncIterator[Row]:
-    """The rows as they happen; with several trials the medians of each. A text of its own for each trial."""
-    for name, words in LENGTHS:
-        if trials == 1:
-            text = _text(words)
-            for line in LINES:
-                yield await _send(session, url, tokens, line, name, text, model)
-            continue
-        runs = []
-        for _ in range(trials):
-            text = _text(words)
-            runs.append([await _send(session, url, tokens, line, name, text, model) for line in LINES])
-        for rows in zip(*runs, strict=True):
-            yield _median(rows)
+    """The rows as they happen; with several trials the medians of each. A text of its own for each trial.
+
+    A long text that the model has no room for is left out. Raises SceneFailed.
+    """
+    stage = _Stage(session, url, tokens, model)
+    for number, (name, words) in enumerate(LENGTHS):
+        try:
+            async for row in _trials(stage, name, words, trials):
+                yield row
+        except _TooLong:
+            if number == 0:
+                raise
+            return
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    session: aiohttp.ClientSession
+    url: str
+    tokens: Mapping[str, str]
+    model: str
+
+
+class _TooLong(SceneFailed):
+    """The engine took the text for a bad request."""
+
+
+async def _trials(stage: _Stage, prompt: str, words: int, trials: int) -> AsyncIterator[Row]:
+    if trials == 1:
+        text = _text(words)
+        for line in LINES:
+            yield await _send(stage, line, prompt, text)
+        return
+    runs = []
+    for _ in range(trials):
+        text = _text(words)
+        runs.append([await _send(stage, line, prompt, text) for line in LINES])
+    for rows in zip(*runs, strict=True):
+        yield _median(rows)
 
 
 def _median(rows: Sequence[Row]) -> Row:
@@ -85,11 +113,9 @@ def _text(words: int) -> str:
     return f"Summarise report {secrets.token_hex(8)}: " + " ".join(f"item{n * 7919 % 10007}" for n in range(words))
 
 
-async def _send(
-    session: aiohttp.ClientSession, url: str, tokens: dict[str, str], line: Line, prompt: str, text: str, model: str
-) -> Row:
+async def _send(stage: _Stage, line: Line, prompt: str, text: str) -> Row:
     document = {
-        "model": model,
+        "model": stage.model,
         "messages": [{"role": "user", "content": text}],
         "max_tokens": 4,
         "temperature": 0,
@@ -97,27 +123,41 @@ async def _send(
         "stream_options": {"include_usage": True},
     }
     headers = {
-        "Authorization": f"Bearer {tokens[line.role.username]}",
+        "Authorization": f"Bearer {stage.tokens[line.role.username]}",
         "OpenAI-Organization": line.role.workspace,
         "OpenAI-Project": line.role.project,
     }
     began = time.perf_counter()
     first: float | None = None
     usage: dict[str, object] = {}
-    async with session.post(f"{url}/v1/chat/completions", json=document, headers=headers) as answer:
-        if answer.status != 200:
-            raise SceneFailed(f"status {answer.status}: {await answer.text()}")
-        async for event in _events(answer.content):
-            choices = event.get("choices")
-            if first is None and isinstance(choices, list) and choices and choices[0]["delta"].get("content"):
-                first = time.perf_counter() - began
-            told = event.get("usage")
-            usage = told if isinstance(told, dict) else usage
+    try:
+        async with stage.session.post(f"{stage.url}/v1/chat/completions", json=document, headers=headers) as answer:
+            if answer.status != 200:
+                failure = _TooLong if answer.status == 400 else SceneFailed
+                raise failure(f"{line.caption}: status {answer.status}, {(await answer.text())[:_TOLD_CHARACTERS]}")
+            async for event in _events(answer.content):
+                if "error" in event:
+                    raise SceneFailed(f"{line.caption}: {str(event['error'])[:_TOLD_CHARACTERS]}")
+                if first is None and _has_token(event):
+                    first = time.perf_counter() - began
+                told = event.get("usage")
+                usage = told if isinstance(told, dict) else usage
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise SceneFailed(f"{line.caption}: {str(error) or type(error).__name__}") from error
     if first is None:
-        raise SceneFailed("the engine answered without a token")
+        raise SceneFailed(f"{line.caption}: the engine answered without a token")
     details = usage.get("prompt_tokens_details")
     reused = details.get("cached_tokens") if isinstance(details, dict) else None
     return Row(prompt, line.caption, first, int(str(usage.get("prompt_tokens", 0))), reused)
+
+
+def _has_token(event: Mapping[str, object]) -> bool:
+    """Whether it brings a token. The first of a model that thinks before it speaks is one of its thoughts."""
+    match event:
+        case {"choices": [{"delta": {**delta}}]}:
+            return any(delta.get(member) for member in ("content", "reasoning", "reasoning_content", "tool_calls"))
+        case _:
+            return False
 
 
 async def _events(content: aiohttp.StreamReader) -> AsyncIterator[dict[str, object]]:

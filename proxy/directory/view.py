@@ -7,11 +7,12 @@ changed. So the stamp is asked for as well, often enough that a change is in for
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
+
+import structlog
 
 from proxy.directory.snapshot import NOTHING_READ, Reading, Snapshot, read
 from proxy.directory.store import Store, StoreUnavailable
@@ -22,7 +23,7 @@ AWAY_SECONDS: Final = 1.0
 _FIRST_PAUSE_SECONDS: Final = 0.05
 _LONGEST_PAUSE_SECONDS: Final = 1.0
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger("saltgate.directory")
 
 
 class DirectoryView:
@@ -38,6 +39,7 @@ class DirectoryView:
         self._reading: Reading = NOTHING_READ
         self._stamp: bytes | None = None
         self._confirmed: float | None = None
+        self._failing = False
         self._next = asyncio.Event()
 
     def current(self) -> Snapshot:
@@ -82,9 +84,9 @@ class DirectoryView:
             try:
                 await self._follow_once()
             except StoreUnavailable as error:
-                _log.warning("directory_away: %s", error)
+                self._tell_away(error)
             except Exception:
-                _log.exception("directory_view_failed: the view is no longer kept true; restart this process")
+                _log.exception("directory_view_failed")
                 raise
             pause = _FIRST_PAUSE_SECONDS if self._confirmed != confirmed else min(2 * pause, _LONGEST_PAUSE_SECONDS)
             await asyncio.sleep(pause)
@@ -112,14 +114,24 @@ class DirectoryView:
             self._stamp = records.stamp
             self._put_in_force(reading)
         self._confirmed = asked
+        if self._failing:
+            self._failing = False
+            _log.info("directory_back")
         return changed
+
+    def _tell_away(self, error: StoreUnavailable) -> None:
+        """Once per outage: an outage lasts longer than anybody reads the same line."""
+        if not self._failing:
+            self._failing = True
+            _log.warning("directory_away", cause=str(error))
 
     def _put_in_force(self, reading: Reading) -> None:
         previous, self._reading = self._reading, reading
         for fault in set(reading.faults) - set(previous.faults):
-            _log.error("directory_record_left_out: %s: %s", fault.key, fault.message)
+            # Without the fault's message, which may name people: `saltgate directory show` tells it.
+            _log.error("directory_record_left_out", record=fault.key)
         if reading.snapshot.ring is None and (previous.snapshot.ring is not None or previous is NOTHING_READ):
-            _log.error("salt_ring_missing: no request is served; `saltgate directory import` makes the ring")
+            _log.error("salt_ring_missing", remedy="saltgate directory import")
         if self._confirmed is None or reading.snapshot is not previous.snapshot:
             self._next.set()
             self._next = asyncio.Event()

@@ -116,7 +116,7 @@ class Exchange:
             return self.done.result()
         self._leg = leg
         self._began = self._last_read = self._loop.time()
-        self._timer = self._loop.call_later(self._patience.first_byte, self._look_at_clock)
+        self._look_again_in(self._patience.first_byte)
         leg.send(self.stamped, headers=headers, sink=self)
         if downstream.writing_paused:
             self.hold()
@@ -190,6 +190,7 @@ class Exchange:
         if not self._body_began:
             self._body_began = True
             self._record.first_byte()
+            self._look_again_in(self._patience.idle)
         if self._observer is not None:
             self._pass_on(self._observer, data)
         else:
@@ -241,7 +242,8 @@ class Exchange:
         observer = self._observer
         if observer is not None and not observer.at_border:
             self._answer.body(b"\n\n")
-        self._answer.body(error_event(self.stamped.operation, code, message))
+        number = 0 if observer is None else observer.sequence_number
+        self._answer.body(error_event(self.stamped.operation, code, message, sequence_number=number))
 
     def _collect(self, data: bytes) -> None:
         self._size += len(data)
@@ -269,7 +271,12 @@ class Exchange:
         if left <= 0:
             self.cut(End.TIMEOUT, "engine_timeout", "The engine took too long. Send the request again.")
             return
-        self._timer = self._loop.call_later(left, self._look_at_clock)
+        self._look_again_in(left)
+
+    def _look_again_in(self, seconds: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(seconds, self._look_at_clock)
 
     @property
     def observer(self) -> Observer | None:

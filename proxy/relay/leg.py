@@ -77,6 +77,7 @@ class Leg(asyncio.BufferedProtocol):
         "_head_told",
         "_held",
         "_home",
+        "_keeps_alive",
         "_lengths",
         "_message_done",
         "_parser",
@@ -105,6 +106,7 @@ class Leg(asyncio.BufferedProtocol):
         self._head_done = False
         self._head_told = False
         self._message_done = False
+        self._keeps_alive = False
         self._extra = False
         self._content_type = b""
         self._lengths = 0
@@ -239,6 +241,7 @@ class Leg(asyncio.BufferedProtocol):
     def on_message_complete(self) -> None:
         if self._head_done:  # else a 1xx, the answer is still to come
             self._message_done = True
+            self._keeps_alive = self._parser.should_keep_alive()  # llhttp forgets it with the message's end
 
     # The leg's own steps.
 
@@ -266,7 +269,7 @@ class Leg(asyncio.BufferedProtocol):
         sink, self._sink = self._sink, None
         self.release()
         self.used = True
-        if self._parser.should_keep_alive() and not self._extra and self.usable:
+        if self._keeps_alive and not self._extra and self.usable:
             self._home.back(self)
         else:
             self.close()

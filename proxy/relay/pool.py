@@ -7,7 +7,7 @@ import ssl
 from dataclasses import dataclass, field
 from typing import Final
 
-from proxy.relay.leg import Leg
+from proxy.relay.leg import Home, Leg
 
 # uvicorn, which serves vLLM, closes an idle connection after 5 s (VLLM_HTTP_TIMEOUT_KEEP_ALIVE): we close first, so
 # that a request and the engine's FIN rarely cross.
@@ -60,16 +60,22 @@ class Pool:
                 return leg
         return None
 
-    async def new_leg(self) -> Leg:
-        """A new connection. Raises OSError, ssl.SSLError (an OSError) or TimeoutError."""
+    async def new_leg(self, home: Home | None = None) -> Leg:
+        """A new connection, at home here unless said otherwise. Raises OSError, ssl.SSLError (an OSError) or
+        TimeoutError.
+        """
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(self._connect_seconds):
             if self.address.unix is not None:
-                _, leg = await loop.create_unix_connection(lambda: Leg(self), self.address.unix)
+                _, leg = await loop.create_unix_connection(lambda: Leg(home or self), self.address.unix)
             else:
                 _, leg = await loop.create_connection(
-                    lambda: Leg(self), self.address.host, self.address.port, ssl=self.address.tls
+                    lambda: Leg(home or self), self.address.host, self.address.port, ssl=self.address.tls
                 )
+        if self._closed:
+            # Whoever closed the pool meanwhile no longer trusts what answers at this address.
+            leg.abort()
+            raise ConnectionError("the pool was closed")
         return leg
 
     def back(self, leg: Leg) -> None:

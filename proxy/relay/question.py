@@ -7,7 +7,7 @@ from typing import Final
 
 from proxy.engines.stamp import StampedRequest
 from proxy.relay.exchange import WholeAnswer
-from proxy.relay.leg import Ending, Question
+from proxy.relay.leg import Ending, Home, Leg, Question
 from proxy.relay.pool import Pool
 
 MAXIMUM_ANSWER_BYTES: Final = 32 * 1024 * 1024
@@ -44,10 +44,19 @@ class _Collector:
 
 async def ask(pool: Pool, what: Question | StampedRequest, *, seconds: float) -> WholeAnswer:
     """The engine's whole answer, on a connection of its own. Raises EngineUnreachable with the reason."""
+    return await ask_on(await connected(pool), pool, what, seconds=seconds)
+
+
+async def connected(pool: Pool, home: Home | None = None) -> Leg:
+    """A new connection, at home in the pool unless said otherwise. Raises EngineUnreachable with the reason."""
     try:
-        leg = await pool.new_leg()
+        return await pool.new_leg(home)
     except (OSError, TimeoutError) as error:
         raise EngineUnreachable(f"{pool.address}: {str(error) or 'no connection in time'}") from error
+
+
+async def ask_on(leg: Leg, pool: Pool, what: Question | StampedRequest, *, seconds: float) -> WholeAnswer:
+    """The same on a connection that is there already. It is given up where no whole answer comes."""
     collector = _Collector()
     leg.send(what, headers=pool.headers, sink=collector)
     try:

@@ -185,7 +185,7 @@ def _answer_whole(whole: WholeAnswer, stamped: StampedRequest, answer: Answer, r
     record.answered(whole.status)
     record.bytes_out(len(body))
     answer.whole(whole.status, _JSON + answer_headers(record), body)
-    record.ended("ok" if whole.status == 200 else "refused", None)
+    record.ended("ok")  # an engine's refusal of the client's own request is an answer like any other
 
 
 def _refusal_for_status(status: int) -> Refusal:

@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from observability.names import TokenKind
 from proxy.engines.profile import Operation
 from proxy.engines.usage import Usage, hide_reuse, usage_of
 from proxy.isolation.salt import Salt
@@ -108,7 +109,7 @@ _MESSAGES_EVENT: Final = msgspec.json.Decoder(_MessagesEvent)
 _MEMBERS: Final = msgspec.json.Decoder(dict[str, Raw])
 _ENCODER: Final = msgspec.json.Encoder()
 
-_RESPONSES_TOKENS: Final = {
+_RESPONSES_TOKENS: Final[Mapping[str, TokenKind]] = {
     "response.output_text.delta": "content",
     "response.reasoning_text.delta": "reasoning",
     "response.reasoning_summary_text.delta": "reasoning",
@@ -174,7 +175,7 @@ class Observer:
         self._muted = False  # and it would tell what is hidden, so it is not given back
         self._after_cr = False  # the last event ended with CR: a LF now belongs to it
         self._last_dropped = False
-        self.first_token: str | None = None
+        self.first_token: TokenKind | None = None
         self.token_events = 0
         self.events = 0
         self.usage: Usage | None = None
@@ -407,7 +408,7 @@ class Observer:
         self.usage = Usage(usage.prompt, usage.reused, None) if path else usage
         return self._without_reuse(event, payload, path)
 
-    def _note_token(self, token: str | None) -> None:
+    def _note_token(self, token: TokenKind | None) -> None:
         if token is not None:
             self.token_events += 1
             if self.first_token is None:
@@ -459,7 +460,7 @@ def _is_told(member: Raw | UnsetType) -> bool:
     return isinstance(member, Raw) and bytes(memoryview(member)[:4]) != b"null"
 
 
-def _token(choice: _Choice) -> str | None:
+def _token(choice: _Choice) -> TokenKind | None:
     """The kind of token that a choice of chat or completions bears."""
     if choice.text:
         return "content"
@@ -478,7 +479,7 @@ def _token(choice: _Choice) -> str | None:
     return None
 
 
-def _messages_token(delta: _MessagesDelta | None) -> str | None:
+def _messages_token(delta: _MessagesDelta | None) -> TokenKind | None:
     if delta is None:
         return None
     if delta.text:

@@ -14,10 +14,14 @@ from typing import Final, NoReturn
 
 import aiohttp
 import pytest
+import pytest_asyncio
 
+from tests.engine import report
 from tests.engine.client import EngineClient, Vllm
 from tests.engine.environment import NoEngineError, default_cache, engine_environment
+from tests.engine.gate import GateClient, gate_before
 from tests.engine.server import free_port, is_healthy, running_engine
+from tests.parts.redis_server import RedisServer
 
 HERE: Final = Path(__file__).parent
 NO_ENGINE: Final = "NO REAL ENGINE, so nothing was tested against vLLM"
@@ -31,6 +35,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--engine-reuse", metavar="URL", help="use this running engine instead of starting one")
     group.addoption("--engine-required", action="store_true", help="fail, not skip, where no engine can be installed")
     group.addoption("--engine-record", action="store_true", help="write tests/engine/captures anew")
+    group.addoption(
+        "--engine-report", metavar="FILE", help="write down what this run measured (tests/engine/last-run.md)"
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -48,6 +55,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     skipped = [str(report.longrepr) for report in terminalreporter.getreports("skipped")]
     if any(NO_ENGINE in reason for reason in skipped):
         terminalreporter.section(NO_ENGINE, red=True)
+    measured = report.measured(terminalreporter)
+    if measured is not None:
+        terminalreporter.section("time to the first token through saltgate, on a real vLLM")
+        terminalreporter.write_line(report.table(measured))
+        file = terminalreporter.config.getoption("engine_report", None)
+        if file:
+            Path(file).write_text(report.document(measured, terminalreporter))
 
 
 @pytest.fixture(scope="session")
@@ -67,6 +81,15 @@ async def engine(vllm: Vllm) -> AsyncIterator[EngineClient]:
     """A client of the engine, its connections closed at the end of the test."""
     async with aiohttp.ClientSession(vllm.url) as session:
         yield EngineClient(session)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def gate(vllm: Vllm, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GateClient]:
+    """saltgate in front of the engine, on a Redis of its own: one for all tests of a file."""
+    folder = tmp_path_factory.mktemp("gate")
+    with RedisServer(folder) as redis:
+        async with gate_before(vllm, redis.settings(), folder) as client:
+            yield client
 
 
 def _is_meant(config: pytest.Config) -> bool:

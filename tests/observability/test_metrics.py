@@ -160,6 +160,14 @@ def test_counts_of_workers_add_up_and_states_are_the_worst_workers() -> None:
     assert proof == {"proven": 1, "unknown": 1, "failed": 0, "no cache": 0}
 
 
+def test_an_isolation_violation_is_an_increase_from_a_zero_that_was_there_before() -> None:
+    metrics = new_metrics()
+    before = scrape(metrics).value("saltgate_isolation_violations_total", check="salt_in_answer")
+    metrics.isolation_violation("salt_in_answer")
+    after = scrape(metrics).value("saltgate_isolation_violations_total", check="salt_in_answer")
+    assert (before, after) == (0, 1)
+
+
 def test_a_proof_that_changes_leaves_its_old_state() -> None:
     metrics = new_metrics()
     metrics.engine_proof("main", "r", "/v1/chat/completions", "proven")

@@ -160,6 +160,26 @@ async def test_the_path_is_put_together_from_the_confirmed_scope() -> None:
     assert server.name == "POST /w/{workspace}/p/{project}/v1/models"
 
 
+@pytest.mark.parametrize(
+    ("operation", "named"),
+    [
+        ("chat", "chat"),
+        ("completions", "text_completion"),
+        ("responses", "chat"),
+        ("messages", "chat"),
+        ("embeddings", "embeddings"),
+    ],
+)
+async def test_the_operation_has_the_name_of_the_genai_conventions(operation: str, named: str) -> None:
+    def one(record: Record) -> None:
+        goes_up(record)
+        record.asked(operation, "tiny", stream=True)
+        record.ended("ok")
+
+    _, (client, _server) = await exported(one)
+    assert (client.name, client.attributes["gen_ai.operation.name"]) == (f"{named} tiny", named)
+
+
 async def test_a_path_that_holds_what_only_the_client_said_is_left_out() -> None:
     def one(record: Record) -> None:
         record.scoped("acme", "apollo")

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import BinaryIO, Literal
 
 import aiohttp
+from yarl import URL
 
 from config.secret import Secret
 from config.settings import Directory as DirectorySettings
@@ -93,7 +94,8 @@ class GateBed:
         """One request of alice's, by default a small chat: status, headers, body."""
         body = json.dumps(chat() if document is None else document).encode()
         sent = {"Content-Type": "application/json"} | dict(self.headers() if headers is None else headers)
-        async with self.session.post(self.url + path, data=body, headers=sent) as answer:
+        target = URL(self.url + path, encoded=True)  # as it is: the client would mend what is escaped oddly
+        async with self.session.post(target, data=body, headers=sent) as answer:
             return answer.status, answer.headers, await answer.read()
 
     async def change(self, deed: Deed) -> None:
@@ -127,6 +129,8 @@ async def gate_bed(
     document: str = DIRECTORY,
     proof: Literal["strict", "warn", "off"] = "strict",
     ready: bool = True,
+    filled: bool = True,
+    issuer_answers: bool = True,
     isolation: Isolation | None = None,
     timeouts: Timeouts | None = None,
     telemetry: Telemetry | None = None,
@@ -135,7 +139,7 @@ async def gate_bed(
     api_key: Secret | None = None,
 ) -> AsyncIterator[GateBed]:
     """A gate in front of `engines` (one URL each a replica of one engine), on the directory that `document`
-    describes.
+    describes. Without `filled` the directory is left as it is; without `issuer_answers` the issuer is faulty.
     """
     mint = TokenMint(algorithms=("RS256", "ES256"))
     async with IssuerServer(mint) as issuer, aiohttp.ClientSession() as session:
@@ -151,7 +155,10 @@ async def gate_bed(
             drain=Drain(limit=5.0),
             logs=LogSettings(level="debug"),
         )
-        await _fill(settings, document.format(issuer=issuer.mint.issuer))
+        if filled:
+            await _fill(settings, document.format(issuer=issuer.mint.issuer))
+        if not issuer_answers:
+            issuer.faults.update(discovery="status", jwks="status")
         log = folder / f"gate-{secrets.token_hex(4)}.log"
         with log.open("wb") as stream, closing(_logs(settings, stream)) as logs:
             async with open_gate(settings, instance="test", logs=logs) as gate:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Literal, Self
 
 from aiohttp import web
-from aiohttp.web_protocol import RequestHandler
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
@@ -49,34 +49,46 @@ class OtlpSink:
     requests: int = 0
     _arrived: asyncio.Event = field(default_factory=asyncio.Event)
     _released: asyncio.Event = field(default_factory=asyncio.Event)
-    _connections: list[RequestHandler[web.BaseRequest]] = field(default_factory=list)
-    _listener: asyncio.Server | None = None
+    _listening: socket.socket = field(default_factory=socket.socket)
+    _serving: asyncio.Task[None] | None = None
+    _leaving: bool = False
 
     async def __aenter__(self) -> Self:
-        server = web.Server(self._take, access_log=None)
-
-        def connection() -> RequestHandler[web.BaseRequest]:
-            self._connections.append(server())
-            return self._connections[-1]
-
-        self._listener = await asyncio.get_running_loop().create_server(connection, "127.0.0.1", 0)
-        host, port = self._listener.sockets[0].getsockname()
+        self._listening.bind(("127.0.0.1", 0))
+        self._listening.listen(128)
+        self._listening.setblocking(False)
+        host, port = self._listening.getsockname()
         self.url = f"http://{host}:{port}"
+        self._serving = asyncio.create_task(self._serve())
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._released.set()
-        if self._listener is not None:
-            self._listener.close()
-        # A collector that hangs has clients that come again until the last moment: a connection that the loop has just
-        # accepted gets its transport some turns later, and one that is aborted loses it some turns later.
-        await asyncio.sleep(_SOME_TURNS)
-        for connection in self._connections:
-            await connection.shutdown(_SOME_TURNS)
-        while any(connection.transport is not None for connection in self._connections):
-            await asyncio.sleep(_SOME_TURNS)
+        self._leaving = True
+        with socket.create_connection(self._listening.getsockname()):
+            if self._serving is not None:
+                await self._serving
+        self._listening.close()
+
+    async def _serve(self) -> None:
+        """Takes connections until one comes when we are leaving.
+
+        Not asyncio's own server: closed in the turn in which it accepted, it forgets that connection unclosed, and a
+        collector that hangs has clients that come again until the last moment.
+        """
+        loop = asyncio.get_running_loop()
+        server = web.Server(self._take, access_log=None)
+        while True:
+            peer, _ = await loop.sock_accept(self._listening)
+            if self._leaving:
+                peer.close()
+                break
+            await loop.connect_accepted_socket(server, peer)
+        await server.shutdown(_PATIENCE_SECONDS)
+        # A transport that was told to close does so in the next turn.
+        await asyncio.sleep(0)
 
     async def wait_for_request(self, *, seconds: float = 20.0) -> None:
         """Returns once a request has arrived, whatever becomes of it."""
@@ -98,7 +110,7 @@ class OtlpSink:
         return web.Response(body=b"", content_type="application/x-protobuf")
 
 
-_SOME_TURNS = 0.02
+_PATIENCE_SECONDS = 0.5
 
 
 def _spans(request: ExportTraceServiceRequest) -> list[ReceivedSpan]:

@@ -22,8 +22,10 @@ _START_SECONDS: Final = 20.0
 class RedisServer:
     """Keeps its data over `stop` and `start` in `folder`. Needs `redis-server` on the path: without it, tests fail."""
 
-    def __init__(self, folder: Path) -> None:
-        self.port = _free_port()
+    def __init__(self, folder: Path, *options: str) -> None:
+        """`options` are words of the command line, such as --tls-port and its number."""
+        self.port = free_port()
+        self._options = options
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -40,7 +42,7 @@ class RedisServer:
             f"redis-server --port {self.port} --bind 127.0.0.1 --dir {self._folder} --appendonly yes --save".split()
         )
         with (self._folder / "redis.log").open("ab") as log:
-            self._process = subprocess.Popen([*command, ""], stdout=log, stderr=log)
+            self._process = subprocess.Popen([*command, "", *self._options], stdout=log, stderr=log)
         deadline = time.monotonic() + _START_SECONDS
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > deadline:
@@ -91,7 +93,7 @@ class RedisServer:
         self._process.send_signal(number)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
 from config.secret import Secret
+from config.settings import ClientCertificate
 from config.settings import Directory as Settings
 from proxy.directory import redis_store
 from proxy.directory.changes import ChangeRefused, import_directory, make_ring
@@ -18,12 +27,56 @@ from proxy.directory.snapshot import NOTHING_READ, Reading, read
 from proxy.directory.store import StoreUnavailable
 from proxy.isolation.ring import Ring, record_name
 from proxy.isolation.unit import CollectionUnit, DeploymentUnit, ProjectUnit, TeamUnit, UserUnit, WorkspaceUnit
-from tests.parts.redis_server import RedisServer
+from tests.parts.redis_server import RedisServer, free_port
 
 ISSUER = "https://i"
 RING = Ring("ring", "k1", 1000, {}, {})
 TWO = f'[workspaces.acme]\nissuer = "{ISSUER}"\n[workspaces.labs]\nissuer = "{ISSUER}"\n'
 LAYOUT = (Path(redis_store.__file__).parent / "redis-layout.md").read_text()
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    certificate: Path
+    key: Path
+
+
+class Authority:
+    """A private certificate authority. `file` is its certificate."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self.file = folder / "authority.pem"
+        self._folder = folder
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._certificate = self._signed(folder.name, self._key, x509.BasicConstraints(ca=True, path_length=0))
+        self.file.write_bytes(self._certificate.public_bytes(Encoding.PEM))
+
+    def certify(self, name: str) -> Pair:
+        key = ec.generate_private_key(ec.SECP256R1())
+        made = Pair(self._folder / f"{name}.pem", self._folder / f"{name}.key")
+        names = [x509.IPAddress(ip_address(name))] if name[0].isdigit() else [x509.DNSName(name)]
+        certificate = self._signed(name, key, x509.SubjectAlternativeName(names))
+        made.certificate.write_bytes(certificate.public_bytes(Encoding.PEM))
+        made.key.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+        return made
+
+    def _signed(self, name: str, key: ec.EllipticCurvePrivateKey, extension: x509.ExtensionType) -> x509.Certificate:
+        def named(text: str) -> x509.Name:
+            return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+        now = datetime.now(UTC)
+        return (
+            x509.CertificateBuilder()
+            .subject_name(named(name))
+            .issuer_name(named(self._folder.name))
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - timedelta(hours=1))
+            .not_valid_after(now + timedelta(hours=1))
+            .add_extension(extension, critical=False)
+            .sign(self._key, SHA256())
+        )
 
 
 async def reading(store: RedisStore) -> Reading:
@@ -164,6 +217,15 @@ async def test_a_change_that_another_writer_crosses_is_decided_anew(store: Redis
     assert len(decided) == 2
 
 
+async def test_a_reading_is_one_transaction(store: RedisStore, redis: RedisServer) -> None:
+    redis.command("CONFIG", "RESETSTAT")
+    await store.read()
+    calls = re.findall(rb"cmdstat_(\w+):calls=(\d+)", redis.command("INFO", "commandstats"))
+    assert {name: int(count) for name, count in calls} | {b"multi": 1, b"exec": 1, b"hgetall": 4} == {
+        name: int(count) for name, count in calls
+    }
+
+
 async def test_a_key_of_another_type_is_an_unavailable_store_and_not_a_crash(
     store: RedisStore, redis: RedisServer
 ) -> None:
@@ -210,6 +272,43 @@ async def test_the_redis_users_need_no_more_than_the_page_says(own_redis: RedisS
     own_redis.command("ACL", "SETUSER", "gate", *more[1].split())
     assert (await store.change(make_ring(RING))).ring == RING
     await store.close()
+
+
+async def test_redis_is_reached_by_tls_under_a_private_authority_with_our_certificate(tmp_path: Path) -> None:
+    authority, stranger = Authority(tmp_path / "authority"), Authority(tmp_path / "stranger")
+    server, client = authority.certify("127.0.0.1"), authority.certify("gate")
+    port = free_port()
+    options = f"--tls-port {port} --tls-cert-file {server.certificate} --tls-key-file {server.key}"
+    with RedisServer(tmp_path, *options.split(), "--tls-ca-cert-file", str(authority.file)):
+
+        async def reached(ca: Path | None, *, shown: Pair | None, host: str = "127.0.0.1") -> bool:
+            certificate = None
+            if shown is not None:
+                key = Secret(shown.key.read_bytes(), "the test")
+                certificate = ClientCertificate(certificate=shown.certificate, key=key)
+            store = RedisStore(Settings(redis=f"rediss://{host}:{port}/0", ca=ca, client_cert=certificate))
+            try:
+                await store.stamp()
+            except StoreUnavailable:
+                return False
+            finally:
+                await store.close()
+            return True
+
+        assert await reached(authority.file, shown=client)
+        assert not await reached(authority.file, shown=None)
+        assert not await reached(stranger.file, shown=client)
+        assert not await reached(None, shown=client)
+        assert not await reached(authority.file, shown=client, host="localhost")  # not the certificate's name
+
+
+async def test_redis_is_reached_by_a_unix_socket(tmp_path: Path) -> None:
+    with RedisServer(tmp_path, "--unixsocket", str(tmp_path / "s")) as server:
+        store = RedisStore(Settings(redis=f"unix://{tmp_path}/s?db=3"))
+        await store.change(make_ring(RING))
+        assert b"keys=" in server.command("INFO", "keyspace")
+        assert b"db3:" in server.command("INFO", "keyspace")
+        await store.close()
 
 
 async def test_a_wrong_password_is_unavailable_and_not_told(own_redis: RedisServer) -> None:

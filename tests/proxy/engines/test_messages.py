@@ -151,7 +151,14 @@ def test_a_message_keeps_its_own_members_in_their_order() -> None:
 
 
 def test_a_message_loses_members_that_vllm_does_not_read() -> None:
-    message = {"role": "assistant", "content": "a", "annotations": [], "audio": None, "function_call": None, "x": 1}
+    message: dict[str, Any] = {
+        "role": "assistant",
+        "content": "a",
+        "annotations": [],
+        "audio": None,
+        "function_call": None,
+        "x": 1,
+    }
     assert sent(Operation.CHAT, messages=[message])["messages"] == [{"role": "assistant", "content": "a"}]
 
 

@@ -120,7 +120,7 @@ def test_even_a_forged_client_request_goes_up_under_our_salt_alone() -> None:
     request = read_body(ENDPOINT[Operation.CHAT], body_of(Operation.CHAT))
     forged = dataclasses.replace(request, fields={"cache_salt": request.fields["model"], **request.fields})
     body = stamp(forged, SALT, request_id="r", show_reuse=True).body
-    assert json.loads(body, object_pairs_hook=pairs_once)["cache_salt"] == SALT.value
+    assert list(json.loads(body, object_pairs_hook=pairs_once).items())[-1] == ("cache_salt", SALT.value)
 
 
 def test_neither_salt_nor_text_shows_in_a_repr() -> None:

@@ -1,0 +1,132 @@
+"""Contract section 7: the salt of a unit, by the published vectors and by properties."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from proxy.isolation.salt import Salt, SaltKey, salt_for
+from proxy.isolation.unit import (
+    CollectionUnit,
+    DeploymentUnit,
+    ProbeUnit,
+    ProjectUnit,
+    TeamUnit,
+    Unit,
+    UserUnit,
+    WorkspaceUnit,
+)
+
+KEY = SaltKey("k1", b"0123456789abcdef0123456789abcdef")
+
+# Whatever UTF-8 can carry: an issuer or subject is not ours to spell, and a name rule may be forgotten one day.
+TEXTS = st.one_of(
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=8),
+    st.sampled_from(["", "a", "aa", "a/a", "acme", "acme/apollo", "project", "sg1", "0", "1", "\0", "\0\0\0\x04"]),
+)
+EPOCHS = st.integers(0, 2**64)
+UNITS: st.SearchStrategy[Unit | ProbeUnit] = st.one_of(
+    st.builds(DeploymentUnit),
+    st.builds(WorkspaceUnit, TEXTS),
+    st.builds(TeamUnit, TEXTS, TEXTS),
+    st.builds(ProjectUnit, TEXTS, TEXTS),
+    st.builds(CollectionUnit, TEXTS, TEXTS),
+    st.builds(UserUnit, TEXTS, TEXTS, TEXTS, TEXTS),
+    st.builds(ProbeUnit, TEXTS),
+)
+
+
+@pytest.mark.parametrize(
+    ("unit", "epoch", "value", "fingerprint"),
+    [
+        (ProjectUnit("acme", "apollo"), 0, "sg1-k1-vGNDhPk7IIs2LU95llaQxLA6r8VYZztZihOV2DlSM4M", "baa6d2677094"),
+        (ProjectUnit("acme", "apollo"), 1, "sg1-k1-11bG5V1GVNZPQxAQikL8iTcxqZu6VJ070xp7KDdr7tM", "9fbc22b89516"),
+        (DeploymentUnit(), 0, "sg1-k1-qUgOoCXM8LmW34Id6Bo4lnFymXr5wLJS6nrYXb1w-T8", "9c0dd53eeae0"),
+        (
+            UserUnit("acme", "apollo", "https://sso.example.com/realms/acme", "u-älice"),
+            7,
+            "sg1-k1-TVDXcB24ixMmagn-KQ2lVHOtMwgWhbrLv7ATz9s8iVM",
+            "f10ea622e21c",
+        ),
+    ],
+)
+def test_the_published_vectors_hold(unit: Unit, epoch: int, value: str, fingerprint: str) -> None:
+    salt = salt_for(unit, epoch=epoch, key=KEY)
+    assert (salt.value, salt.fingerprint) == (value, fingerprint)
+    assert (salt.unit, salt.epoch, salt.key_id) == (unit, epoch, "k1")
+
+
+@given(UNITS, EPOCHS, UNITS, EPOCHS)
+def test_two_different_units_or_epochs_never_have_the_same_salt(
+    one: Unit | ProbeUnit, one_epoch: int, other: Unit | ProbeUnit, other_epoch: int
+) -> None:
+    assume((one, one_epoch) != (other, other_epoch))
+    assert salt_for(one, epoch=one_epoch, key=KEY).value != salt_for(other, epoch=other_epoch, key=KEY).value
+
+
+@given(st.lists(TEXTS, min_size=1, max_size=3), TEXTS, EPOCHS, st.data())
+def test_a_boundary_between_fields_cannot_be_moved(
+    names: list[str], moved: str, epoch: int, data: st.DataObject
+) -> None:
+    """The same characters in the same order, cut at another place."""
+    assume(moved)
+    before, after = data.draw(st.sampled_from(names)), data.draw(TEXTS)
+    makers = (TeamUnit, ProjectUnit, CollectionUnit)
+    for make in makers:
+        one, other = make(before + moved, after), make(before, moved + after)
+        assert salt_for(one, epoch=epoch, key=KEY).value != salt_for(other, epoch=epoch, key=KEY).value
+    one_user = UserUnit("w", "p", before + moved, after)
+    other_user = UserUnit("w", "p", before, moved + after)
+    assert salt_for(one_user, epoch=epoch, key=KEY).value != salt_for(other_user, epoch=epoch, key=KEY).value
+
+
+@given(UNITS, EPOCHS)
+def test_the_same_unit_epoch_and_key_always_have_the_same_salt(unit: Unit | ProbeUnit, epoch: int) -> None:
+    again = SaltKey(KEY.id, bytes(bytearray(KEY.secret)))
+    assert salt_for(unit, epoch=epoch, key=KEY) == salt_for(unit, epoch=epoch, key=again)
+
+
+@given(UNITS, EPOCHS, st.from_regex(r"\A[A-Za-z0-9_-]{1,32}\Z"))
+def test_every_salt_has_a_form_that_vllm_accepts(unit: Unit | ProbeUnit, epoch: int, key_id: str) -> None:
+    salt = salt_for(unit, epoch=epoch, key=SaltKey(key_id, KEY.secret))
+    assert re.fullmatch(r"sg1-[A-Za-z0-9_-]{1,32}-[A-Za-z0-9_-]{43}", salt.value)
+    assert len(salt.value) <= 128
+    assert re.fullmatch(r"[0-9a-f]{12}", salt.fingerprint)
+
+
+def test_another_secret_or_another_key_id_gives_another_salt_and_fingerprint() -> None:
+    unit = ProjectUnit("acme", "apollo")
+    keys = (KEY, SaltKey("k1", b"x" * 32), SaltKey("k2", KEY.secret))
+    salts = [salt_for(unit, epoch=0, key=key) for key in keys]
+    assert len({salt.value for salt in salts}) == len({salt.fingerprint for salt in salts}) == 3
+
+
+@pytest.mark.parametrize("length", [0, 1, 31])
+def test_a_key_under_32_bytes_cannot_be_made(length: int) -> None:
+    with pytest.raises(ValueError, match="32 or more"):
+        SaltKey("k1", b"x" * length)
+
+
+def test_neither_salt_nor_secret_shows_in_any_text_of_what_holds_them() -> None:
+    salt = salt_for(ProjectUnit("acme", "apollo"), epoch=0, key=KEY)
+    shown = f"{salt} {salt!r} {KEY} {KEY!r} {[salt]} {(KEY,)}"
+    assert salt.value not in shown
+    assert salt.value.rpartition("-")[2] not in shown
+    assert KEY.secret.decode() not in shown
+    assert salt.fingerprint in shown
+
+
+def test_a_refused_short_key_does_not_tell_its_secret() -> None:
+    with pytest.raises(ValueError, match="k1") as refused:
+        SaltKey("k1", b"too-short-secret")
+    assert "too-short-secret" not in str(refused.value)
+
+
+def test_a_salt_is_immutable() -> None:
+    salt = salt_for(DeploymentUnit(), epoch=0, key=KEY)
+    with pytest.raises(AttributeError):
+        salt.value = "sg1-k1-forged"  # type: ignore[misc]
+    assert isinstance(salt, Salt)
