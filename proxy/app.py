@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Collection, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -46,6 +46,7 @@ VERSION: Final = version("saltgate")
 LOOK_SECONDS: Final = 1.0
 # After the drain limit, cut streams still need a turn of the loop to write their error event.
 CUT_SECONDS: Final = 2.0
+CANCEL_AGAIN_SECONDS: Final = 0.2
 
 _log = structlog.get_logger("saltgate.gate")
 
@@ -113,10 +114,10 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
     async with AsyncExitStack() as stack:
         stack.push_async_callback(asyncio.to_thread, telemetry.stop)
         issuers = await stack.enter_async_context(
-            open_issuers(settings.issuers, clock=time.time, tls=_issuer_tls(settings.issuers))
+            open_issuers(settings.issuers, clock=time.time, tls=issuer_tls(settings.issuers))
         )
         engines = Engines(
-            [_engine(engine, settings.timeouts.connect) for engine in settings.engines],
+            [configured_engine(engine, settings.timeouts.connect) for engine in settings.engines],
             keys.keys[settings.isolation.keys[0].id],
             lambda engine, replica, operation, verdict: _tell_proof(metrics, engine, replica, operation, verdict),
         )
@@ -149,8 +150,16 @@ async def _running(*endless: Coroutine[None, None, None]) -> AsyncIterator[None]
         try:
             yield
         finally:
-            for task in tasks:
-                task.cancel()
+            await _end(tasks)
+
+
+async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Cancel until it has worked: on Python 3.11 `asyncio.wait_for`, under which redis-py writes, can lose one."""
+    pending: Collection[asyncio.Task[None]] = tasks
+    while pending:
+        for task in pending:
+            task.cancel()
+        _, pending = await asyncio.wait(pending, timeout=CANCEL_AGAIN_SECONDS)
 
 
 def public_url(settings: Settings) -> str:
@@ -190,11 +199,13 @@ def _front(gateway: Gateway, recorder: Recorder, settings: Settings) -> Front:
     return Front(gateway.handle, failed, stall_seconds=settings.timeouts.stall)
 
 
-def _issuer_tls(issuers: tuple[IssuerSettings, ...]) -> dict[str, ssl.SSLContext]:
+def issuer_tls(issuers: tuple[IssuerSettings, ...]) -> dict[str, ssl.SSLContext]:
+    """The contexts of those issuers that have an authority or a client certificate of their own."""
     return {i.issuer: client_context(i.ca, i.client_cert) for i in issuers if i.ca or i.client_cert}
 
 
-def _engine(engine: EngineSettings, connect_seconds: float) -> Engine:
+def configured_engine(engine: EngineSettings, connect_seconds: float) -> Engine:
+    """The engine with its replicas, none of which has been asked yet."""
     return Engine(
         name=engine.name,
         proof=engine.proof,

@@ -232,7 +232,7 @@ class Engines:
 
     async def _hold(self, engine: Engine, replica: Replica, held: Leash) -> None:
         """As long as the leash holds: ask what is served, and prove. Raises EngineUnreachable where it never did."""
-        self._told(engine, replica, await _models(held))
+        self._told(engine, replica, await told_models(held))
         replica.reachable = True
         _log.info("engine.reached", engine=engine.name, replica=str(replica.pool.address))
         async with asyncio.TaskGroup() as tasks:
@@ -251,7 +251,7 @@ class Engines:
             else:
                 return
             try:
-                self._told(engine, replica, await _models(held))
+                self._told(engine, replica, await told_models(held))
             except EngineUnreachable:
                 held.let_go()
                 await held.broken.wait()
@@ -344,7 +344,7 @@ def _allowed(engine: Engine, model: str, operation: Operation) -> Sequence[Pool]
     )
 
 
-async def _models(held: Leash) -> tuple[Model, ...]:
+async def told_models(held: Leash) -> tuple[Model, ...]:
     """What the replica serves: vLLM's list names an adapter's base model as `parent`. Raises EngineUnreachable."""
     answer = await held.ask(Question.MODELS, seconds=ANSWER_SECONDS)
     where = f"{held.pool.address}: GET /v1/models"

@@ -34,6 +34,7 @@ _FEWEST_OTHER_SALTS: Final = 2
 # vLLM counts a request's hits a moment after its answer.
 _COUNTED_WITHIN_SECONDS: Final = 3.0
 _TRIES_WHEN_DISTURBED: Final = 8
+_NOT_SERVED: Final = frozenset({404, 405, 501})
 
 _CACHING: Final = re.compile(rb'^vllm:cache_config_info\{[^}]*enable_prefix_caching="(True|False)"', re.MULTILINE)
 _QUERIES: Final = re.compile(rb"^vllm:prefix_cache_queries_total(?:\{([^}]*)\})? ([0-9.e+]+)$", re.MULTILINE)
@@ -86,7 +87,11 @@ async def _measured(probe: _Probe, *, caches: int) -> Reuse | Finding:
             return await _reuse(probe, caches=caches)
         except _NoAnswer as error:
             path = probe.endpoint.path
-            return Finding(Verdict.UNKNOWN, f"the engine answered the probe of {path} with status {error.status}")
+            return Finding(
+                Verdict.UNKNOWN,
+                f"the engine answered the probe of {path} with status {error.status}",
+                is_served=error.status not in _NOT_SERVED,
+            )
         except _Disturbed:
             # Several workers may be proving at once; they must not stay in step.
             await asyncio.sleep(random.uniform(0, 0.1 * 2**tried))  # noqa: S311 - no secret

@@ -23,10 +23,11 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A verdict and the check behind it, in words for an operator."""
+    """A verdict and the check behind it, in words for an operator. `is_served`: the engine has such an endpoint."""
 
     verdict: Verdict
     check: str
+    is_served: bool = True
 
     def allows(self, proof: Literal["strict", "warn", "off"]) -> bool:
         """Whether a request may go to this endpoint under the engine's `proof` setting."""

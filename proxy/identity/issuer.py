@@ -181,6 +181,10 @@ class TrustedIssuer:
             self._log.info("issuer_keys_fetched_again")
         self._keys, self._fetched_at, self._failing = keys, fetched_at, False
 
+    async def asked(self) -> KeySet:
+        """The keys that the issuer gives at this moment; none of them is adopted. Raises KeysNotFetchedError."""
+        return (await self._fetched())[0]
+
     async def _fetched(self) -> tuple[KeySet, float]:
         """The issuer's keys, and the seconds until they are to be fetched again."""
         try:

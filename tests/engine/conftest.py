@@ -51,17 +51,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """A line of its own: a suite that skipped what it is for must not look like one that passed."""
+    """Sections of their own: a suite that skipped what it is for must not look like one that passed, and what was
+    measured is to be seen.
+    """
     skipped = [str(report.longrepr) for report in terminalreporter.getreports("skipped")]
     if any(NO_ENGINE in reason for reason in skipped):
         terminalreporter.section(NO_ENGINE, red=True)
     measured = report.measured(terminalreporter)
+    file = terminalreporter.config.getoption("engine_report", None)
     if measured is not None:
         terminalreporter.section("time to the first token through saltgate, on a real vLLM")
         terminalreporter.write_line(report.table(measured))
-        file = terminalreporter.config.getoption("engine_report", None)
         if file:
             Path(file).write_text(report.document(measured, terminalreporter))
+    elif file:
+        terminalreporter.section(f"nothing was measured, so {file} is as it was", red=True)
 
 
 @pytest.fixture(scope="session")

@@ -73,7 +73,7 @@ Written by `make engine ARGS="--engine-report tests/engine/last-run.md"`.
 |---|---|
 | date | {datetime.now(UTC):%Y-%m-%d %H:%M} UTC |
 | commit | {_commit()} |
-| machine | {_processor()}, {os.cpu_count()} cores, no GPU |
+| machine | {_processor()}, {os.cpu_count()} cores with a load of {os.getloadavg()[0]:.1f}, no GPU |
 | engine | vLLM {measurement.vllm} for the CPU, a random Llama of 6.3 million parameters, blocks of 128 tokens |
 | trials | {"/".join(map(str, sorted(trials)))}, medians; max_tokens 4, temperature 0 |
 
@@ -102,8 +102,10 @@ def _outcome(reporter: pytest.TerminalReporter) -> str:
 
 
 def _commit() -> str:
+    """What was measured: the commit, and whether the product's own code was changed since."""
     commit = _git("rev-parse", "--short", "HEAD")
-    return f"{commit} with changes" if _git("status", "--porcelain", "--untracked-files=no") else commit
+    changed = _git("status", "--porcelain", "--", ":/proxy", ":/config", ":/observability")
+    return f"{commit}, with changes" if changed else commit
 
 
 def _git(*arguments: str) -> str:

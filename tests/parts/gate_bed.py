@@ -158,7 +158,7 @@ async def gate_bed(
         if filled:
             await _fill(settings, document.format(issuer=issuer.mint.issuer))
         if not issuer_answers:
-            issuer.faults.update(discovery="status", jwks="status")
+            issuer.faults |= {"discovery": "status", "jwks": "status"}
         log = folder / f"gate-{secrets.token_hex(4)}.log"
         with log.open("wb") as stream, closing(_logs(settings, stream)) as logs:
             async with open_gate(settings, instance="test", logs=logs) as gate:

@@ -75,7 +75,7 @@ def test_an_endpoint_has_one_method(path: str, method: str) -> None:
         "/v1/chat/completions\\",
         "/v1\\chat\\completions",
         "/v1/chat/completions\t",
-        "/v1/chat／completions",
+        "/v1/chat\uff0fcompletions",
         "v1/chat/completions",
         "http://llm.example.com/v1/chat/completions",
         "/w/acme/v1/chat/completions",

@@ -31,7 +31,7 @@ class Chat:
         self._counts[token.choice] += 1
         choice: dict[str, object] = {
             "index": token.choice,
-            "delta": self._delta(token, is_first=is_first),
+            "delta": self._delta(token),
             "logprobs": None,
             "finish_reason": self._finish_reason(token.finish),
         }
@@ -39,7 +39,8 @@ class Chat:
             self._finishes[token.choice] = self._finish_reason(token.finish) or "stop"
             choice["stop_reason"] = None
         choice["token_ids"] = None
-        return [self._chunk(choice, self._counts[token.choice], is_last=token.finish is not None)]
+        chunk = self._chunk(choice, self._counts[token.choice], is_last=token.finish is not None)
+        return [self._call_start(token.choice), chunk] if is_first and self._order.tool_call else [chunk]
 
     def ending(self) -> list[bytes]:
         return [self._usage_chunk(), DONE] if self._order.include_usage else [DONE]
@@ -95,16 +96,26 @@ class Chat:
         [prompt] = self._prompts
         return {"cached_tokens": prompt.reused, "created_cache_tokens": prompt.created, "multimodal_tokens": None}
 
-    def _delta(self, token: Token, *, is_first: bool) -> dict[str, object]:
-        call = self._order.tool_call
-        if call is None:
+    def _delta(self, token: Token) -> dict[str, object]:
+        if self._order.tool_call is None:
             return {"content": token.text}
-        if not is_first:
-            return (
-                {"tool_calls": [{"index": 0, "function": {"arguments": token.text}}]} if token.text else {"content": ""}
-            )
-        function = {"name": call.name, "arguments": token.text}
-        return {"tool_calls": [{"id": self._call_id(), "type": "function", "index": 0, "function": function}]}
+        if not token.text:
+            return {"content": ""}
+        return {"content": None, "tool_calls": [{"index": 0, "function": {"arguments": token.text}}]}
+
+    def _call_start(self, choice: int) -> bytes:
+        """The chunk that names the tool; the arguments come in those after it."""
+        assert self._order.tool_call is not None
+        function = {"name": self._order.tool_call.name}
+        call = {"id": self._call_id(), "type": "function", "index": 0, "function": function}
+        opening = {
+            "index": choice,
+            "delta": {"content": None, "tool_calls": [call]},
+            "logprobs": None,
+            "finish_reason": None,
+            "token_ids": None,
+        }
+        return self._chunk(opening, self._counts[choice], is_last=False)
 
     def _finish_reason(self, finish: str | None) -> str | None:
         """A tool that was demanded by name ends as "stop" in vLLM, any other call as "tool_calls"."""

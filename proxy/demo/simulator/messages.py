@@ -37,7 +37,7 @@ class Messages:
     def started(self, prompts: tuple[Prefilled, ...]) -> list[bytes]:
         self._prompts = prompts
         counts = {"input_tokens": usage(prompts, 0)["prompt_tokens"], "output_tokens": 0}
-        message = self._message(content=[], stop_reason=None, counts=counts)
+        message = self._message(content=[], stop={"stop_reason": None, "stop_sequence": None}, counts=counts)
         return [event("message_start", {"type": "message_start", "message": message})]
 
     def token(self, token: Token) -> list[bytes]:
@@ -50,7 +50,8 @@ class Messages:
 
     def ending(self) -> list[bytes]:
         stop = {"type": "content_block_stop", "index": 0}
-        delta = {"type": "message_delta", "delta": {"stop_reason": self._stop_reason()}, "usage": self._counts()}
+        reason = {"stop_reason": self._stop_reason(), "stop_sequence": None}
+        delta = {"type": "message_delta", "delta": reason, "usage": self._counts()}
         return [
             *([event("content_block_stop", stop)] if self._has_block else []),
             event("message_delta", delta),
@@ -62,10 +63,11 @@ class Messages:
 
     def document(self) -> bytes:
         content: list[object] = [self._block(self._text)] if self._text else []
-        return compact(self._message(content=content, stop_reason=self._stop_reason(), counts=self._counts()))
+        stop = {"stop_reason": self._stop_reason()}
+        return compact(self._message(content=content, stop=stop, counts=self._counts()))
 
     def _message(
-        self, *, content: list[object], stop_reason: str | None, counts: Mapping[str, object]
+        self, *, content: list[object], stop: Mapping[str, object], counts: Mapping[str, object]
     ) -> dict[str, object]:
         return {
             "id": self._ticket.id,
@@ -73,8 +75,7 @@ class Messages:
             "role": "assistant",
             "content": content,
             "model": self._order.served,
-            "stop_reason": stop_reason,
-            "stop_sequence": None,
+            **stop,
             "usage": counts,
         }
 

@@ -23,7 +23,7 @@ class Responses:
         self._number = 0
         suffix = ticket.id.removeprefix("resp_")
         self._item_id = f"{'fc' if self._order.tool_call else 'msg'}_{suffix}"
-        self._call_id = f"call_{suffix}"
+        self._call_id = f"chatcmpl-tool-{suffix}"
 
     def opening(self) -> list[bytes]:
         response = self._response("in_progress", output=[], counts=None)
@@ -67,7 +67,8 @@ class Responses:
     def _event(self, kind: str, members: dict[str, object]) -> bytes:
         numbered = members | {"sequence_number": self._number, "type": kind}
         self._number += 1
-        return event(kind, {name: numbered[name] for name in sorted(numbered)})
+        # vLLM sorts the members, but for one that its event's class does not declare.
+        return event(kind, {name: numbered[name] for name in sorted(numbered, key=lambda name: (name == "name", name))})
 
     def _place(self) -> dict[str, object]:
         return {"content_index": 0, "item_id": self._item_id, "output_index": 0}
@@ -94,10 +95,19 @@ class Responses:
                 "name": call.name,
                 "type": "function_call",
                 "id": self._item_id,
+                "async": None,
+                "caller": None,
+                "namespace": None,
                 "status": status,
             }
-        content = [] if status == "in_progress" else [self._part()]
-        return {"id": self._item_id, "content": content, "role": "assistant", "status": status, "type": "message"}
+        return {
+            "id": self._item_id,
+            "content": [] if status == "in_progress" else [self._part()],
+            "role": "assistant",
+            "status": status,
+            "type": "message",
+            "phase": None,
+        }
 
     def _part(self) -> dict[str, object]:
         return {"annotations": [], "text": self._text, "type": "output_text", "logprobs": None}
@@ -111,8 +121,8 @@ class Responses:
         details: dict[str, object] | None = {
             "cached_tokens": prompt.reused,
             "cache_write_tokens": prompt.created,
-            "input_tokens_per_turn": [prompt.tokens],
-            "cached_tokens_per_turn": [prompt.reused],
+            "input_tokens_per_turn": [],
+            "cached_tokens_per_turn": [],
         }
         return {
             "input_tokens": prompt.tokens,
@@ -121,8 +131,8 @@ class Responses:
             "output_tokens_details": {
                 "reasoning_tokens": 0,
                 "tool_output_tokens": 0,
-                "output_tokens_per_turn": [self._count],
-                "tool_output_tokens_per_turn": [0],
+                "output_tokens_per_turn": [],
+                "tool_output_tokens_per_turn": [],
             },
             "total_tokens": usage(self._prompts, self._count)["total_tokens"],
         }
@@ -139,7 +149,7 @@ class Responses:
             "output": output,
             "parallel_tool_calls": True,
             "temperature": 1.0,
-            "tool_choice": "auto",
+            "tool_choice": self._tool_choice(),
             "tools": [],
             "top_p": 1.0,
             "background": False,
@@ -155,7 +165,17 @@ class Responses:
             "truncation": "disabled",
             "usage": counts,
             "user": None,
+            "presence_penalty": 0.0,
+            "frequency_penalty": 0.0,
+            "kv_transfer_params": None,
+            "ec_transfer_params": None,
             "input_messages": None,
             "output_messages": None,
-            "kv_transfer_params": None,
         }
+
+    def _tool_choice(self) -> object:
+        """What the request demanded. Without tools vLLM says "none"."""
+        call = self._order.tool_call
+        if call is None:
+            return "none"
+        return {"name": call.name, "type": "function"} if call.named else "required"

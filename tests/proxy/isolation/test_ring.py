@@ -36,7 +36,8 @@ KEYS = KeyRing({key_id: SaltKey(key_id, key_id.encode() * 16) for key_id in ("k1
 
 
 def raised(**by_unit: int) -> Ring:
-    named = {"workspace": WORKSPACE, "team": TEAM, "project": PROJECT, "collection": COLLECTION, "alice": ALICE}
+    named: dict[str, Unit] = {"workspace": WORKSPACE, "team": TEAM, "project": PROJECT}
+    named |= {"collection": COLLECTION, "alice": ALICE}
     return replace(EMPTY, raises={record_name(named[name]): count for name, count in by_unit.items()})
 
 

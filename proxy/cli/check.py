@@ -1,0 +1,376 @@
+"""`saltgate check`: is the configuration right, and is what it names reachable and safe?"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import textwrap
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+
+from config.addresses import UnixAddress, is_loopback_host, upstream_address, web_address
+from config.faults import ConfigurationFaults
+from config.load import load
+from config.settings import Directory as DirectorySettings
+from config.settings import Engine as EngineSettings
+from config.settings import Issuer as IssuerSettings
+from config.settings import Settings
+from proxy.app import configured_engine, issuer_tls
+from proxy.assurance.engines import Engine, Replica, served_by, told_models
+from proxy.assurance.leash import leash
+from proxy.assurance.proof import prove
+from proxy.assurance.verdict import DISTURBED, Finding, Verdict
+from proxy.cli.configuration import add_configuration
+from proxy.directory.connect import open_store
+from proxy.directory.snapshot import NOTHING_READ, Snapshot, read
+from proxy.directory.store import StoreUnavailable
+from proxy.engines.profile import ENDPOINTS, Endpoint
+from proxy.identity.issuer import KeysNotFetchedError, TrustedIssuer
+from proxy.isolation.ring import Ring
+from proxy.isolation.salt import SaltKey
+from proxy.relay.question import EngineUnreachable
+from proxy.tls import faulty_certificates
+
+# An issuer has as long: Schedule.timeout.
+DIRECTORY_SECONDS: Final = 5.0
+MODELS_SECONDS: Final = 5.0
+# For all endpoints of one replica. A long probe on a small machine takes seconds.
+PROOF_SECONDS: Final = 180.0
+_COLUMNS: Final = 80
+
+
+class Level(StrEnum):
+    """How much a line matters. Only a fault makes the answer no."""
+
+    OK = "ok"
+    NOTE = "note"
+    WARNING = "warning"
+    FAULT = "fault"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One thing that was looked at. `part` is a part of the deployment, `about` what of it; no secret is in either."""
+
+    level: Level
+    part: str
+    about: str
+    message: str
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_configuration(parser)
+    parser.add_argument("--json", action="store_true", help="for programs")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    show = _Shown() if arguments.json else _Told()
+    settings = _configuration(arguments.configuration, show)
+    if settings is None:
+        show.end()
+        return 2
+    asyncio.run(_check(settings, show))
+    show.end()
+    return 1 if show.has_fault else 0
+
+
+class _Told:
+    """The lines for people, as they become known. What is wrong with the configuration goes to stderr."""
+
+    def __init__(self) -> None:
+        self.has_fault = False
+        self._part = ""
+
+    def line(self, line: Line) -> None:
+        self.has_fault |= line.level is Level.FAULT
+        if line.part != self._part:
+            sys.stdout.write(f"{line.part}\n")
+            self._part = line.part
+        head = f"  {line.level.value:<8} {line.about + ': ' if line.about else ''}"
+        wrapped = textwrap.wrap(
+            head + line.message, _COLUMNS, subsequent_indent=" " * 11, break_long_words=False, break_on_hyphens=False
+        )
+        sys.stdout.write("\n".join(wrapped) + "\n")
+        sys.stdout.flush()
+
+    def misconfigured(self, key: str, message: str) -> None:
+        sys.stderr.write(f"saltgate: {key}: {message}\n")
+
+    def end(self) -> None:
+        if self.has_fault:
+            sys.stdout.write("Not everything is right: see each fault above.\n")
+
+
+class _Shown:
+    """The lines for programs: one document at the end."""
+
+    def __init__(self) -> None:
+        self.has_fault = False
+        self._lines: list[Line] = []
+
+    def line(self, line: Line) -> None:
+        self.has_fault |= line.level is Level.FAULT
+        self._lines.append(line)
+
+    def misconfigured(self, key: str, message: str) -> None:
+        self.line(Line(Level.FAULT, "configuration", key, message))
+
+    def end(self) -> None:
+        document = {"ok": not self.has_fault, "checks": [asdict(line) for line in self._lines]}
+        json.dump(document, sys.stdout, indent=2, ensure_ascii=False)
+        sys.stdout.write("\n")
+
+
+def _configuration(path: Path, show: _Told | _Shown) -> Settings | None:
+    """The settings, or None after every fault was told."""
+    try:
+        loaded = load(path)
+    except ConfigurationFaults as error:
+        faults = error.faults
+    else:
+        faults = tuple(faulty_certificates(loaded.settings))
+        if not faults:
+            show.line(Line(Level.OK, "configuration", "", str(path)))
+            for warning in loaded.warnings:
+                show.line(Line(Level.WARNING, "configuration", "", warning))
+            return loaded.settings
+    for fault in faults:
+        show.misconfigured(fault.key, fault.message)
+    return None
+
+
+async def _check(settings: Settings, show: _Told | _Shown) -> None:
+    """Everything at once, told in the order of the configuration."""
+    engines = [configured_engine(engine, settings.timeouts.connect) for engine in settings.engines]
+    key = settings.isolation.keys[0]
+    tls = issuer_tls(settings.issuers)
+    # Cookies would travel between issuers, and a body that unpacks itself would escape its bound: as in `serve`.
+    async with (
+        aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False) as session,
+        asyncio.TaskGroup() as tasks,
+    ):
+        issuers = [
+            TrustedIssuer(issuer, session=session, monotonic=time.monotonic, tls=tls.get(issuer.issuer))
+            for issuer in settings.issuers
+        ]
+        parts = [tasks.create_task(_collected(_issuer(issuer))) for issuer in issuers]
+        parts.append(tasks.create_task(_collected(_directory(settings))))
+        for engine, configured in zip(engines, settings.engines, strict=True):
+            for replica, url in zip(engine.replicas, configured.urls, strict=True):
+                lines = _replica(engine, replica, configured, url, SaltKey(key.id, key.secret.value))
+                parts.append(tasks.create_task(_collected(lines)))
+        for part in parts:
+            for line in await part:
+                show.line(line)
+    for engine in engines:
+        for replica in engine.replicas:
+            replica.pool.close()
+    for line in _models(engines):
+        show.line(line)
+
+
+async def _collected(lines: AsyncIterator[Line]) -> Sequence[Line]:
+    return [line async for line in lines]
+
+
+async def _issuer(issuer: TrustedIssuer) -> AsyncIterator[Line]:
+    rules = issuer.rules
+    part = f"issuer {rules.issuer}"
+    try:
+        keys = await issuer.asked()
+    except KeysNotFetchedError as error:
+        if rules.kind == "local":
+            yield Line(Level.NOTE, part, "", "it runs inside `saltgate serve`, which is not running now")
+            return
+        yield Line(Level.FAULT, part, "", f"{error}. No token of it can be checked. {_remedy(rules)}")
+        return
+    usable = [key for key in keys.keys if not key.algorithms.isdisjoint(rules.algorithms)]
+    if not usable:
+        offered = ", ".join(sorted({name for key in keys.keys for name in key.algorithms}))
+        yield Line(
+            Level.FAULT,
+            part,
+            "",
+            f"none of its keys is for {', '.join(rules.algorithms)}. Set `algorithms`; {offered} fit",
+        )
+        return
+    yield Line(Level.OK, part, "", f"{len(usable)} usable {'key' if len(usable) == 1 else 'keys'}")
+
+
+def _remedy(rules: IssuerSettings) -> str:
+    if rules.jwks_uri is not None:
+        return f"See that {rules.jwks_uri} can be reached from here and gives a JWK Set"
+    address = rules.issuer.removesuffix("/") + "/.well-known/openid-configuration"
+    return f"See that {address} can be reached from here, or set `jwks_uri`"
+
+
+async def _directory(settings: Settings) -> AsyncIterator[Line]:
+    place = settings.directory
+    part = f"directory {place.redis or place.file}"
+    for warning in _directory_warnings(place):
+        yield Line(Level.WARNING, part, "", warning)
+    store = open_store(place)
+    try:
+        async with asyncio.timeout(DIRECTORY_SECONDS):
+            records = await store.read()
+    except StoreUnavailable as error:
+        yield Line(Level.FAULT, part, "", f"{error}")
+        return
+    except TimeoutError:
+        yield Line(Level.FAULT, part, "", f"no answer within {DIRECTORY_SECONDS:g} s")
+        return
+    finally:
+        await store.close()
+    reading = read(records, NOTHING_READ)
+    snapshot = reading.snapshot
+    yield Line(Level.OK, part, "", f"generation {snapshot.generation}, {len(snapshot.directory.workspaces)} workspaces")
+    for fault in reading.faults:
+        yield Line(Level.FAULT, part, fault.key, f"{fault.message}. It is left out until it is mended")
+    for line in _memberships(part, snapshot, settings):
+        yield line
+    if snapshot.ring is not None:
+        yield _ring(part, snapshot.ring, settings)
+    elif records.ring_is_missing:
+        yield Line(
+            Level.FAULT,
+            part,
+            "salt ring",
+            "it is missing: `saltgate directory import FILE` or `saltgate keys new` makes it",
+        )
+    # A ring that is there and cannot be read is among the faults.
+
+
+def _directory_warnings(place: DirectorySettings) -> Iterator[str]:
+    if place.redis is None or not place.redis.startswith("redis://"):
+        return
+    if not is_loopback_host(_redis_host(place.redis)):
+        yield "who may use what travels unprotected: use rediss://, or a tunnel that ends on this machine"
+
+
+def _redis_host(url: str) -> str | None:
+    return web_address("http" + url.removeprefix("redis")).hostname
+
+
+def _memberships(part: str, snapshot: Snapshot, settings: Settings) -> Iterator[Line]:
+    workspaces = snapshot.directory.workspaces
+    if not workspaces:
+        yield Line(Level.WARNING, part, "", "nobody is a member of anything: `saltgate directory import FILE`")
+    known = {issuer.issuer for issuer in settings.issuers}
+    for name, workspace in sorted(workspaces.items()):
+        if workspace.issuer not in known:
+            yield Line(
+                Level.WARNING,
+                part,
+                f"workspace {name}",
+                f"its issuer {workspace.issuer} is none of [[issuers]], so nobody can sign in to it",
+            )
+
+
+def _ring(part: str, ring: Ring, settings: Settings) -> Line:
+    missing = {ring.first_key, *ring.keys.values()} - {key.id for key in settings.isolation.keys}
+    if missing:
+        return Line(
+            Level.FAULT,
+            part,
+            "salt ring",
+            f"it uses the keys {', '.join(sorted(missing))}, which [[isolation.keys]] lacks: "
+            "units that use them are refused. Add them again; a key may go only when no unit uses it",
+        )
+    return Line(Level.OK, part, "salt ring", f"{ring.id}, first key {ring.first_key}")
+
+
+async def _replica(
+    engine: Engine, replica: Replica, settings: EngineSettings, url: str, key: SaltKey
+) -> AsyncIterator[Line]:
+    part = f"engine {engine.name} {url}"
+    for warning in _engine_warnings(settings, url):
+        yield Line(Level.WARNING, part, "", warning)
+    try:
+        async with asyncio.timeout(MODELS_SECONDS), leash(replica.pool, _do_nothing) as held:
+            replica.models = await told_models(held)
+    except EngineUnreachable as error:
+        yield Line(Level.FAULT, part, "", f"{error}. Is it running, is it vLLM, does it need an `api_key`?")
+        return
+    except TimeoutError:
+        yield Line(Level.FAULT, part, "", f"it did not list its models within {MODELS_SECONDS:g} s")
+        return
+    names = [model.id for model in replica.models]
+    yield Line(Level.OK, part, "models", ", ".join(names) or "none")
+    for missing in sorted((engine.models or frozenset()) - set(names)):
+        yield Line(Level.FAULT, part, "models", f"it is configured to serve {missing} and does not list it")
+    base = next((model.id for model in replica.models if model.base and model.id in engine.served()), None)
+    if base is None:
+        yield Line(Level.FAULT, part, "models", "it lists no base model that it is configured to serve")
+    elif engine.proof != "off":
+        async for line in _proofs(part, engine, replica, base, key):
+            yield line
+
+
+def _do_nothing() -> None:
+    """Nothing is kept of this engine that its end could make untrue."""
+
+
+def _engine_warnings(settings: EngineSettings, url: str) -> Iterator[str]:
+    address = upstream_address(url)
+    if not isinstance(address, UnixAddress) and address.scheme == "http" and not is_loopback_host(address.hostname):
+        yield (
+            "prompts and answers travel unprotected, and whoever reaches this address passes by saltgate: "
+            "let the engine listen on a private network only, and use https://"
+        )
+    if settings.proof == "off":
+        yield 'proof = "off": nothing is proven, and saltgate would not notice an engine that mixes customers'
+    if settings.proof == "warn":
+        yield 'proof = "warn": requests go also to endpoints that are not proven to keep customers apart'
+
+
+async def _proofs(part: str, engine: Engine, replica: Replica, model: str, key: SaltKey) -> AsyncIterator[Line]:
+    """The endpoints one after the other: what an engine counts is counted for all of them together."""
+    usable = False
+    try:
+        async with asyncio.timeout(PROOF_SECONDS):
+            for endpoint in ENDPOINTS:
+                finding = await prove(replica.pool, endpoint, model, key)
+                usable |= finding.is_served and finding.allows(engine.proof)
+                yield _proof(part, engine, endpoint, finding)
+    except EngineUnreachable as error:
+        yield Line(Level.FAULT, part, "", f"it went away while it was asked: {error}")
+        return
+    except TimeoutError:
+        yield Line(Level.FAULT, part, "", f"its endpoints could not be proven within {PROOF_SECONDS:g} s")
+        return
+    if not usable:
+        yield Line(Level.FAULT, part, "", "no endpoint of it may be used, so saltgate never gets ready with it alone")
+
+
+def _proof(part: str, engine: Engine, endpoint: Endpoint, finding: Finding) -> Line:
+    message = f"{finding.verdict.value}. {finding.check[0].upper()}{finding.check[1:]}"
+    if finding.verdict is Verdict.PROVEN:
+        level = Level.OK
+    elif finding.verdict is Verdict.NO_CACHE:
+        level = Level.NOTE
+    elif not finding.is_served:
+        level, message = Level.NOTE, "the engine does not serve it with this model"
+    elif engine.proof == "warn" or finding == DISTURBED:
+        level = Level.WARNING
+    else:
+        level = Level.FAULT
+    return Line(level, part, endpoint.path, message)
+
+
+def _models(engines: Sequence[Engine]) -> Iterator[Line]:
+    for name, served in served_by(engines).items():
+        if served.engine is None:
+            yield Line(
+                Level.FAULT,
+                "engines",
+                name,
+                "two engines list a model of this name, so it is refused: name it under one engine's `models`",
+            )

@@ -1,0 +1,332 @@
+"""`saltgate check` on real parts: what is right, what is not, and what an operator is told to do about it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from proxy.cli import check
+from proxy.demo.simulator import ALL_ENDPOINTS, AT_ONCE, Endpoint, EngineShape, Flaws, Simulator
+from proxy.directory.changes import fresh_ring, import_directory
+from proxy.directory.connect import open_store
+from proxy.directory.model import directory_from_toml
+from tests.parts.redis_server import RedisServer
+from tests.parts.tokens import IssuerServer, TokenMint
+
+SECRET = "0123456789abcdef0123456789abcdef"
+SOUND = EngineShape(pace=AT_ONCE)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How the command ended, and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+    def lines(self, level: str) -> list[str]:
+        """The messages of a level, each after its part and what it is about (--json)."""
+        checks = json.loads(self.out)["checks"]
+        return [f"{line['part']} {line['about']}: {line['message']}" for line in checks if line["level"] == level]
+
+
+class Deployment:
+    """A configuration in a folder, and `saltgate check` on it."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.file = folder / "saltgate.toml"
+        self._capsys = capsys
+
+    def configure(
+        self, *, engines: str, issuer: str, redis: str, algorithms: Sequence[str] = ("RS256",), key: str = "k1"
+    ) -> None:
+        self.file.write_text(
+            f"""
+{engines}
+[[issuers]]
+issuer = "{issuer}"
+audiences = ["saltgate"]
+algorithms = {json.dumps(list(algorithms))}
+[directory]
+redis = "{redis}"
+[timeouts]
+connect = "500ms"
+[[isolation.keys]]
+id = "{key}"
+secret = {{ file = "salt.key" }}
+"""
+        )
+        (self.file.parent / "salt.key").write_text(SECRET)
+        (self.file.parent / "engine.key").write_text("engine-password")
+
+    async def check(self, *words: str) -> Answer:
+        """Beside the parts, which live in this thread's event loop."""
+        parser = argparse.ArgumentParser()
+        check.add_arguments(parser)
+        code = await asyncio.to_thread(check.run, parser.parse_args(["-c", str(self.file), *words]))
+        captured = self._capsys.readouterr()
+        assert SECRET not in captured.out + captured.err
+        assert "engine-password" not in captured.out + captured.err
+        return Answer(code, captured.out, captured.err)
+
+
+@pytest.fixture
+def deployment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Deployment:
+    return Deployment(tmp_path, capsys)
+
+
+def engine(*urls: str, name: str = "main", more: str = "") -> str:
+    return f'[[engines]]\nname = "{name}"\nurls = {json.dumps(urls)}\n{more}\n'
+
+
+@asynccontextmanager
+async def issuer_and_directory(redis: RedisServer) -> AsyncIterator[str]:
+    """An issuer that answers, and a directory of one workspace of its. Gives the issuer's name."""
+    async with IssuerServer(TokenMint()) as issuer:
+        await fill(redis, issuer.mint.issuer)
+        yield issuer.mint.issuer
+
+
+async def fill(redis: RedisServer, issuer: str) -> None:
+    store = open_store(redis.settings())
+    document = f'[workspaces.acme]\nissuer = "{issuer}"\n[workspaces.acme.projects.apollo]\nmembers = ["user:alice"]\n'
+    try:
+        await store.change(import_directory(directory_from_toml(document), fresh_ring("k1", now=1_700_000_000)))
+    finally:
+        await store.close()
+
+
+async def test_where_everything_is_right_each_part_and_each_endpoint_is_said_to_be(
+    deployment: Deployment, redis: RedisServer
+) -> None:
+    shape = EngineShape(pace=AT_ONCE, api_key="engine-password")
+    async with issuer_and_directory(redis) as issuer, Simulator(shape) as one, Simulator(shape) as two:
+        engines = engine(one.url, two.url, more='api_key = { file = "engine.key" }')
+        deployment.configure(engines=engines, issuer=issuer, redis=redis.url)
+        told, shown = await deployment.check(), await deployment.check("--json")
+        urls = (one.url, two.url)
+    assert (told.code, shown.code) == (0, 0)
+    assert json.loads(shown.out)["ok"] is True
+    assert (shown.lines("fault"), shown.lines("warning"), told.err) == ([], [], "")
+    for url in urls:
+        proven = [line for line in shown.lines("ok") if line.startswith(f"engine main {url} /v1/") and "proven" in line]
+        assert len(proven) == len(ALL_ENDPOINTS)
+    assert f"issuer {issuer} : 1 usable key" in shown.lines("ok")
+    assert max(map(len, told.out.splitlines())) <= max(80, len(str(deployment.file)) + 20)
+    assert "  ok       models: tiny" in told.out
+
+
+async def test_every_fault_of_the_configuration_is_told_and_nothing_is_asked(
+    deployment: Deployment, redis: RedisServer
+) -> None:
+    async with Simulator(SOUND) as simulator:
+        engines = engine(simulator.url, more='proof = "maybe"')
+        deployment.configure(engines=engines, issuer="http://sso.example.com", redis=redis.url)
+        told, shown = await deployment.check(), await deployment.check("--json")
+        assert not simulator.requests
+    assert (told.code, shown.code) == (2, 2)
+    assert told.out == ""
+    assert [line.split(": ")[1] for line in told.err.splitlines()] == ["engines.0.proof", "issuers.0.issuer"]
+    assert len(shown.lines("fault")) == 2
+
+
+async def test_a_certificate_that_cannot_be_used_is_a_fault_of_the_configuration(
+    deployment: Deployment, redis: RedisServer
+) -> None:
+    (deployment.file.parent / "ca.pem").write_text("none")
+    engines = engine("https://127.0.0.1:1", more='ca = "ca.pem"')
+    deployment.configure(engines=engines, issuer="http://127.0.0.1:1", redis=redis.url)
+    answer = await deployment.check()
+    assert answer.code == 2
+    assert answer.err.startswith("saltgate: engines.0.ca: ")
+
+
+async def test_what_cannot_be_reached_is_told_all_at_once_with_its_address(deployment: Deployment) -> None:
+    deployment.configure(
+        engines=engine("http://127.0.0.1:1"), issuer="http://127.0.0.1:2", redis="redis://127.0.0.1:3/0"
+    )
+    answer = await deployment.check("--json")
+    assert answer.code == 1
+    issuer, directory, main = answer.lines("fault")
+    assert "http://127.0.0.1:2/.well-known/openid-configuration can be reached" in issuer
+    assert "127.0.0.1:3" in directory
+    assert "127.0.0.1:1" in main
+
+
+async def test_parts_that_never_answer_are_given_up_side_by_side(deployment: Deployment) -> None:
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
+        place = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        deployment.configure(engines=engine(f"http://{place}"), issuer=f"http://{place}", redis=f"redis://{place}/0")
+        began = time.monotonic()
+        answer = await deployment.check("--json")
+    assert answer.code == 1
+    assert len(answer.lines("fault")) == 3
+    assert time.monotonic() - began < 60
+
+
+async def test_an_issuer_whose_keys_fit_no_accepted_algorithm_is_a_fault(
+    deployment: Deployment, redis: RedisServer
+) -> None:
+    async with issuer_and_directory(redis) as issuer, Simulator(SOUND) as simulator:
+        deployment.configure(engines=engine(simulator.url), issuer=issuer, redis=redis.url, algorithms=("ES384",))
+        answer = await deployment.check("--json")
+    assert answer.code == 1
+    (fault,) = answer.lines("fault")
+    assert "none of its keys is for ES384" in fault
+    assert "RS256" in fault
+
+
+async def test_a_local_issuer_that_only_serve_starts_is_no_fault(deployment: Deployment, redis: RedisServer) -> None:
+    await fill(redis, "http://127.0.0.1:2")
+    async with Simulator(SOUND) as simulator:
+        deployment.configure(engines=engine(simulator.url), issuer="http://127.0.0.1:2", redis=redis.url)
+        text = deployment.file.read_text().replace("audiences =", 'kind = "local"\naudiences =')
+        deployment.file.write_text(text)
+        answer = await deployment.check("--json")
+    assert answer.code == 0, answer.out
+    assert "saltgate serve" in answer.lines("note")[0]
+
+
+async def test_an_empty_directory_has_no_ring_and_the_command_that_makes_it_is_named(
+    deployment: Deployment, redis: RedisServer
+) -> None:
+    async with IssuerServer(TokenMint()) as issuer, Simulator(SOUND) as simulator:
+        deployment.configure(engines=engine(simulator.url), issuer=issuer.mint.issuer, redis=redis.url)
+        answer = await deployment.check("--json")
+    assert answer.code == 1
+    (fault,) = answer.lines("fault")
+    assert "salt ring: it is missing: `saltgate directory import FILE`" in fault
+    assert "nobody is a member" in answer.lines("warning")[0]
+
+
+async def test_a_ring_that_uses_a_key_which_is_not_configured_is_a_fault(
+    deployment: Deployment, redis: RedisServer
+) -> None:
+    async with issuer_and_directory(redis) as issuer, Simulator(SOUND) as simulator:
+        deployment.configure(engines=engine(simulator.url), issuer=issuer, redis=redis.url, key="other")
+        answer = await deployment.check("--json")
+    assert answer.code == 1
+    (fault,) = answer.lines("fault")
+    assert "salt ring: it uses the keys k1, which [[isolation.keys]] lacks" in fault
+
+
+async def test_records_that_cannot_be_read_and_workspaces_of_an_unknown_issuer_are_told(
+    deployment: Deployment, redis: RedisServer
+) -> None:
+    async with issuer_and_directory(redis) as issuer, Simulator(SOUND) as simulator:
+        await fill(redis, "https://elsewhere.example")
+        deployment.configure(engines=engine(simulator.url), issuer=issuer, redis=redis.url)
+        other = await deployment.check("--json")
+        keys = redis.command("KEYS", "*workspaces*").split(b"\r\n")
+        redis.command("HSET", keys[2], "acme", "{")
+        broken = await deployment.check("--json")
+    assert other.code == 0
+    assert "workspace acme: its issuer https://elsewhere.example is none of [[issuers]]" in other.lines("warning")[0]
+    assert broken.code == 1
+    assert "acme" in broken.lines("fault")[0]
+
+
+@pytest.mark.parametrize(("proof", "level", "code"), [("strict", "fault", 1), ("warn", "warning", 0)])
+async def test_an_endpoint_that_ignores_the_salt_is_a_fault_and_under_warn_a_warning(
+    deployment: Deployment, redis: RedisServer, proof: str, level: str, code: int
+) -> None:
+    flaws = Flaws(ignores_salt=frozenset({Endpoint.RESPONSES}))
+    async with issuer_and_directory(redis) as issuer, Simulator(EngineShape(pace=AT_ONCE, flaws=flaws)) as simulator:
+        deployment.configure(engines=engine(simulator.url, more=f'proof = "{proof}"'), issuer=issuer, redis=redis.url)
+        answer = await deployment.check("--json")
+    assert answer.code == code
+    assert any("/v1/responses: failed." in line and "does not separate" in line for line in answer.lines(level))
+    assert len([line for line in answer.lines("ok") if "proven" in line]) == len(ALL_ENDPOINTS) - 1
+
+
+async def test_proof_that_is_off_is_warned_of_and_nothing_is_probed(deployment: Deployment, redis: RedisServer) -> None:
+    async with issuer_and_directory(redis) as issuer, Simulator(SOUND) as simulator:
+        deployment.configure(engines=engine(simulator.url, more='proof = "off"'), issuer=issuer, redis=redis.url)
+        answer = await deployment.check("--json")
+        assert not simulator.requests
+    assert answer.code == 0
+    assert 'proof = "off"' in answer.lines("warning")[0]
+
+
+async def test_an_endpoint_that_an_engine_does_not_have_is_information(
+    deployment: Deployment, redis: RedisServer
+) -> None:
+    shape = EngineShape(pace=AT_ONCE, endpoints=ALL_ENDPOINTS - {Endpoint.EMBEDDINGS})
+    async with issuer_and_directory(redis) as issuer, Simulator(shape) as simulator:
+        deployment.configure(engines=engine(simulator.url), issuer=issuer, redis=redis.url)
+        answer = await deployment.check("--json")
+    assert answer.code == 0
+    (note,) = answer.lines("note")
+    assert "/v1/embeddings: the engine does not serve it" in note
+
+
+async def test_an_engine_without_one_endpoint_that_may_be_used_is_a_fault(
+    deployment: Deployment, redis: RedisServer
+) -> None:
+    shape = EngineShape(pace=AT_ONCE, endpoints=frozenset())
+    async with issuer_and_directory(redis) as issuer, Simulator(shape) as simulator:
+        deployment.configure(engines=engine(simulator.url), issuer=issuer, redis=redis.url)
+        answer = await deployment.check("--json")
+    assert answer.code == 1
+    assert "no endpoint of it may be used" in answer.lines("fault")[0]
+
+
+async def test_models_that_are_missing_or_at_two_engines_and_a_wrong_key_are_faults(
+    deployment: Deployment, redis: RedisServer
+) -> None:
+    locked = EngineShape(pace=AT_ONCE, api_key="another-password")
+    async with (
+        issuer_and_directory(redis) as issuer,
+        Simulator(SOUND) as one,
+        Simulator(SOUND) as two,
+        Simulator(locked) as three,
+    ):
+        engines = (
+            engine(one.url, name="one")
+            + engine(two.url, name="two")
+            + engine(three.url, name="three", more='api_key = { file = "engine.key" }')
+            + engine(two.url, name="four", more='models = ["huge"]')
+        )
+        deployment.configure(engines=engines, issuer=issuer, redis=redis.url)
+        answer = await deployment.check("--json")
+    assert answer.code == 1
+    faults = answer.lines("fault")
+    assert any(line.startswith("engines tiny: two engines list a model of this name") for line in faults)
+    assert any("engine three" in line and "401" in line and "api_key" in line for line in faults)
+    assert any(line.startswith("engine four") and "does not list it" in line for line in faults)
+
+
+async def test_plain_addresses_on_other_machines_are_warned_of(deployment: Deployment) -> None:
+    deployment.configure(
+        engines=engine("http://engine.invalid:8000"), issuer="http://127.0.0.1:2", redis="redis://redis.invalid:6379/0"
+    )
+    answer = await deployment.check("--json")
+    assert answer.code == 1
+    directory, main = answer.lines("warning")
+    assert "rediss://" in directory
+    assert "https://" in main
+
+
+def test_the_real_command_says_no_with_its_exit_status(deployment: Deployment) -> None:
+    deployment.configure(
+        engines=engine("http://127.0.0.1:1"), issuer="http://127.0.0.1:2", redis="redis://127.0.0.1:3/0"
+    )
+    command = [sys.executable, "-c", "from proxy.cli import main; main()", "check", "-c", str(deployment.file)]
+    answer = subprocess.run(command, capture_output=True, timeout=120, check=False)
+    assert (answer.returncode, answer.stderr) == (1, b"")
+    assert answer.stdout.endswith(b"Not everything is right: see each fault above.\n")

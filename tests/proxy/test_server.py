@@ -1,0 +1,400 @@
+"""The real process: `saltgate serve` with its workers, signals, listeners and admin pages."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import socket
+import ssl
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+
+import aiohttp
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from proxy.demo.provider import sign_in
+from proxy.demo.simulator import AT_ONCE, EngineShape, Simulator
+from tests.parts.gate_bed import DIRECTORY, KEY, chat
+from tests.parts.gone_client import GoneClient, post
+from tests.parts.redis_server import RedisServer
+from tests.parts.tokens import IssuerServer, TokenMint
+
+SALTGATE = (sys.executable, "-c", "from proxy.cli import main; main()")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@dataclass(slots=True)
+class Served:
+    """A running `saltgate serve`."""
+
+    process: asyncio.subprocess.Process
+    url: str
+    admin: str
+    mint: TokenMint
+    issuer: IssuerServer
+    engine: Simulator
+    session: aiohttp.ClientSession
+    log: Path
+
+    def headers(self) -> dict[str, str]:
+        return {
+            "Authorization": f"Bearer {self.mint.token(subject='u-alice-0001', groups=())}",
+            "OpenAI-Organization": "acme",
+            "OpenAI-Project": "apollo",
+        }
+
+    async def status(self, page: str) -> int:
+        try:
+            async with self.session.get(self.admin + page) as answer:
+                return answer.status
+        except aiohttp.ClientError:
+            return 0
+
+    async def until(self, page: str, status: int, seconds: float = 30.0) -> None:
+        async with asyncio.timeout(seconds):
+            while await self.status(page) != status:
+                assert self.process.returncode is None, self.log.read_text()
+                await asyncio.sleep(0.05)
+
+    async def ask(self, **more: object) -> int:
+        async with self.session.post(
+            f"{self.url}/v1/chat/completions", json=chat(**more), headers=self.headers()
+        ) as answer:
+            await answer.read()
+            return answer.status
+
+    async def counted(self) -> float:
+        """Requests with outcome ok, as /metrics tells them for all workers."""
+        async with self.session.get(f"{self.admin}/metrics") as answer:
+            text = await answer.text()
+        found = re.findall(r'^saltgate_requests_total\{[^}]*workspace="acme"[^}]*outcome="ok"[^}]*\} (\S+)', text, re.M)
+        return sum(float(value) for value in found)
+
+    def workers(self) -> list[int]:
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
+        return [int(child) for child in children.split()]
+
+    async def ended(self, seconds: float = 30.0) -> int:
+        async with asyncio.timeout(seconds):
+            return await self.process.wait()
+
+
+@asynccontextmanager
+async def serving(
+    redis: RedisServer, folder: Path, *, workers: int = 1, shape: EngineShape | None = None, more: str = ""
+) -> AsyncIterator[Served]:
+    mint = TokenMint()
+    public, admin = free_port(), free_port()
+    async with (
+        Simulator(shape or EngineShape(pace=AT_ONCE)) as engine,
+        IssuerServer(mint) as issuer,
+        aiohttp.ClientSession() as session,
+    ):
+        (folder / "key").write_bytes(KEY.value)
+        (folder / "directory.toml").write_text(DIRECTORY.format(issuer=mint.issuer))
+        configuration = folder / "saltgate.toml"
+        configuration.write_text(
+            f"""
+workers = {workers}
+[public]
+listen = "127.0.0.1:{public}"
+{more}
+[admin]
+listen = "127.0.0.1:{admin}"
+[[engines]]
+name = "main"
+urls = ["{engine.url}"]
+[[issuers]]
+issuer = "{mint.issuer}"
+audiences = ["saltgate"]
+[directory]
+redis = "{redis.url}"
+[[isolation.keys]]
+id = "k1"
+secret = {{ file = "key" }}
+[drain]
+limit = "10s"
+"""
+        )
+        importing = await asyncio.create_subprocess_exec(
+            *SALTGATE, "directory", "import", str(folder / "directory.toml"), "-c", str(configuration)
+        )
+        assert await importing.wait() == 0
+        log = folder / "serve.log"
+        with log.open("wb") as stream:
+            process = await asyncio.create_subprocess_exec(
+                *SALTGATE, "serve", "-c", str(configuration), stdout=stream, stderr=stream
+            )
+        scheme = "https" if "tls" in more else "http"
+        served = Served(
+            process,
+            f"{scheme}://127.0.0.1:{public}",
+            f"http://127.0.0.1:{admin}",
+            mint,
+            issuer,
+            engine,
+            session,
+            log,
+        )
+        try:
+            yield served
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+
+
+async def test_workers_share_the_port_and_metrics_and_a_killed_one_is_replaced(
+    redis: RedisServer, tmp_path: Path
+) -> None:
+    async with serving(redis, tmp_path, workers=2) as served:
+        await served.until("/readyz", 200)
+        assert await served.status("/healthz") == 200
+        for _ in range(10):
+            assert await served.ask() == 200
+        assert await served.counted() == 10
+        victim, other = served.workers()
+        os.kill(victim, signal.SIGKILL)
+        async with asyncio.timeout(20):
+            while len(workers := served.workers()) < 2 or victim in workers:
+                await asyncio.sleep(0.05)
+        assert other in served.workers()
+        await served.until("/readyz", 200)
+        assert await served.ask() == 200
+        # What a worker counted after it was last asked dies with it; what was told is kept.
+        assert await served.counted() >= 11
+        served.process.send_signal(signal.SIGINT)
+        assert await served.ended() == 0
+
+
+async def test_readiness_waits_for_issuer_directory_and_engine(redis: RedisServer, tmp_path: Path) -> None:
+    async with serving(redis, tmp_path) as served:
+        await served.issuer.stop()
+        await served.until("/healthz", 200)
+        assert await served.status("/readyz") == 503
+        await served.issuer.start()
+        await served.until("/readyz", 200)
+        async with served.session.get(f"{served.admin}/readyz") as answer:
+            assert await answer.text() == "ok\n"  # it says nothing else to whoever asks
+
+
+async def test_sigterm_lets_an_open_stream_finish_and_takes_no_new_connection(
+    redis: RedisServer, tmp_path: Path
+) -> None:
+    shape = EngineShape(answer_tokens=40)
+    async with serving(redis, tmp_path, shape=shape) as served:
+        await served.until("/readyz", 200)
+        async with GoneClient.to(served.url) as client:
+            await client.send(post("/v1/chat/completions", chat(stream=True), served.headers()))
+            await client.read_until(b'"content":"')
+            served.process.send_signal(signal.SIGTERM)
+            await served.until("/readyz", 503)
+            await client.read_until(b"data: [DONE]")
+        assert await served.ended() == 0
+        lines = [json.loads(line) for line in served.log.read_text().splitlines()]
+        assert [line["outcome"] for line in lines if line["event"] == "request.completed"] == ["ok"]
+        assert not [line for line in lines if "stack" in line]
+        with pytest.raises(aiohttp.ClientConnectorError):
+            await served.session.get(served.url)
+
+
+async def test_a_worker_whose_supervisor_was_killed_ends_by_itself(redis: RedisServer, tmp_path: Path) -> None:
+    async with serving(redis, tmp_path) as served:
+        await served.until("/readyz", 200)
+        (worker,) = served.workers()
+        served.process.kill()
+        await served.ended()
+        async with asyncio.timeout(20):
+            while Path(f"/proc/{worker}/stat").exists() and "Z" not in Path(f"/proc/{worker}/stat").read_text():
+                await asyncio.sleep(0.05)
+
+
+async def test_a_client_that_leaves_frees_the_engine_of_a_served_gate(redis: RedisServer, tmp_path: Path) -> None:
+    async with serving(redis, tmp_path, shape=EngineShape(answer_tokens=4000)) as served:
+        await served.until("/readyz", 200)
+        for streaming in (True, False):
+            async with GoneClient.to(served.url) as client:
+                before = len(served.engine.requests)
+                await client.send(
+                    post("/v1/chat/completions", chat(stream=streaming, max_tokens=4000), served.headers())
+                )
+                await served.engine.wait_for(lambda seen=before: len(served.engine.requests) > seen)  # type: ignore[misc]
+                if streaming:
+                    await client.read_until(b'"content":"')
+                client.leave_by_fin()
+                await served.engine.wait_for(lambda: served.engine.last.aborted)
+
+
+async def test_metrics_off_loopback_rules_ask_for_their_token(redis: RedisServer, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("metrics-token-of-the-test\n")
+    async with serving(redis, tmp_path) as served:
+        await served.until("/healthz", 200)
+        assert await served.status("/metrics") == 200
+        served.process.terminate()
+        await served.ended()
+    configuration = (tmp_path / "saltgate.toml").read_text()
+    (tmp_path / "saltgate.toml").write_text(
+        configuration.replace("[[engines]]", 'metrics_token = { file = "token" }\n[[engines]]', 1)
+    )
+    process = await asyncio.create_subprocess_exec(
+        *SALTGATE, "serve", "-c", str(tmp_path / "saltgate.toml"), stdout=asyncio.subprocess.DEVNULL
+    )
+    try:
+        async with aiohttp.ClientSession() as session, asyncio.timeout(30):
+            admin = re.search(r'\[admin\]\nlisten = "([^"]+)"', configuration)
+            assert admin is not None
+            url = f"http://{admin[1]}/metrics"
+            while True:
+                try:
+                    async with session.get(url) as answer:
+                        assert answer.status == 401
+                        break
+                except aiohttp.ClientConnectorError:
+                    await asyncio.sleep(0.05)
+            for shown, status in (("wrong", 401), ("metrics-token-of-the-test", 200)):
+                async with session.get(url, headers={"Authorization": f"Bearer {shown}"}) as answer:
+                    assert answer.status == status
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def test_a_faulty_configuration_ends_with_2_and_every_fault(tmp_path: Path) -> None:
+    (tmp_path / "saltgate.toml").write_text('[public]\nlisten = "nonsense"\n[directory]\nredis = "http://x"\n')
+    process = await asyncio.create_subprocess_exec(
+        *SALTGATE, "serve", "-c", str(tmp_path / "saltgate.toml"), stderr=asyncio.subprocess.PIPE
+    )
+    _, errors = await process.communicate()
+    assert process.returncode == 2
+    for key in (b"public.listen", b"engines", b"issuers", b"directory.redis", b"isolation"):
+        assert key in errors
+
+
+async def test_a_taken_port_ends_with_2(redis: RedisServer, tmp_path: Path) -> None:
+    async with serving(redis, tmp_path) as served:
+        await served.until("/healthz", 200)
+        second = await asyncio.create_subprocess_exec(
+            *SALTGATE,
+            "serve",
+            "-c",
+            str(tmp_path / "saltgate.toml"),
+            stderr=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.DEVNULL,
+        )
+        _, errors = await second.communicate()
+        assert second.returncode == 2
+        assert b"cannot listen" in errors
+
+
+def certificate(folder: Path) -> Path:
+    """A certificate of its own authority for 127.0.0.1; `key.pem` beside it."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    (folder / "cert.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    (folder / "key.pem").write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return folder / "cert.pem"
+
+
+async def test_tls_ends_at_the_public_listener_where_a_certificate_is_given(redis: RedisServer, tmp_path: Path) -> None:
+    authority = ssl.create_default_context(cafile=str(certificate(tmp_path)))
+    tls = 'tls = { certificate = "cert.pem", key = { file = "key.pem" } }'
+    async with serving(redis, tmp_path, more=tls) as served:
+        await served.until("/readyz", 200)
+        async with served.session.post(
+            f"{served.url}/v1/chat/completions", json=chat(), headers=served.headers(), ssl=authority
+        ) as answer:
+            assert answer.status == 200
+
+
+async def test_the_local_issuer_of_one_pc_lets_its_owner_in(redis: RedisServer, tmp_path: Path) -> None:
+    issuer = f"http://127.0.0.1:{free_port()}"
+    async with serving(redis, tmp_path) as served:
+        served.process.terminate()
+        await served.ended()
+        configuration = (tmp_path / "saltgate.toml").read_text().replace(served.mint.issuer, issuer)
+        configuration = configuration.replace("audiences =", 'kind = "local"\naudiences =')
+        (tmp_path / "saltgate.toml").write_text(configuration)
+        process = await asyncio.create_subprocess_exec(
+            *SALTGATE,
+            "serve",
+            "-c",
+            str(tmp_path / "saltgate.toml"),
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            assert process.stderr is not None
+            async with asyncio.timeout(30):
+                told = b""
+                while b"member " not in told:
+                    told += await process.stderr.readline()
+            password = re.search(rb"password {2,}(\S+)", told)
+            member = re.search(rb"member {2,}(\S+)", told)
+            assert password is not None
+            assert member is not None
+            (tmp_path / "directory.toml").write_text(
+                f'[workspaces.home]\nissuer = "{issuer}"\n'
+                f'[workspaces.home.projects.notes]\nmembers = ["{member[1].decode()}"]\n'
+            )
+            importing = await asyncio.create_subprocess_exec(
+                *SALTGATE,
+                "directory",
+                "import",
+                str(tmp_path / "directory.toml"),
+                "-c",
+                str(tmp_path / "saltgate.toml"),
+            )
+            assert await importing.wait() == 0
+            await _until_served(served, issuer, password[1].decode())
+        finally:
+            process.terminate()
+            await process.wait()
+
+
+async def _until_served(served: Served, issuer: str, password: str) -> None:
+    token = (await sign_in(served.session, issuer, "owner", password)).access_token
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                async with served.session.post(
+                    f"{served.url}/v1/chat/completions",
+                    json=chat(),
+                    headers={"Authorization": f"Bearer {token}"},
+                ) as answer:
+                    if answer.status == 200:
+                        return
+                    assert answer.status in (403, 503), await answer.text()  # not in force or not proven yet
+            except aiohttp.ClientConnectorError:
+                pass
+            await asyncio.sleep(0.1)
