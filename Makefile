@@ -4,11 +4,12 @@ BIN := $(VENV)/bin
 # The virtual environment first: setup may have put a redis-server there.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help setup test lint engine demo lock reference
+.PHONY: help setup test processes lint engine demo lock reference
 
 help:
 	@echo "make setup      the virtual environment, from the lock"
 	@echo "make test       the quick tests"
+	@echo "make processes  the tests that start saltgate serve and saltgate demo as a person would"
 	@echo "make lint       ruff, mypy, import contracts"
 	@echo "make engine     the tests against a real vLLM on the CPU (downloads about 1 GB once)"
 	@echo "make demo       the whole product on this machine: saltgate demo"
@@ -22,7 +23,10 @@ $(VENV)/.ready: requirements-dev.lock pyproject.toml .ci/setup
 	touch $@
 
 test: setup
-	$(BIN)/python -m pytest -n auto -m "not engine and not soak" $(ARGS)
+	$(BIN)/python -m pytest -n auto -m "not engine and not process" $(ARGS)
+
+processes: setup
+	$(BIN)/python -m pytest -n auto -m process $(ARGS)
 
 engine: setup
 	$(BIN)/python -m pytest -m engine tests/engine $(ARGS)

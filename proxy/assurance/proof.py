@@ -13,7 +13,7 @@ import random
 import re
 import secrets
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from proxy.assurance.verdict import DISTURBED, NOT_PROBED, Finding, Reuse, Verdict, judge
 from proxy.engines.body import read_body
@@ -31,9 +31,6 @@ PROBE_SECONDS: Final = 120.0
 # until its text is certain to hold two of them.
 _WORDS: Final = (60, 300, 2400)
 _FEWEST_OTHER_SALTS: Final = 2
-# vLLM counts a request's hits a moment after its answer.
-_COUNTED_WITHIN_SECONDS: Final = 3.0
-_TRIES_WHEN_DISTURBED: Final = 8
 _NOT_SERVED: Final = frozenset({404, 405, 501})
 
 _CACHING: Final = re.compile(rb'^vllm:cache_config_info\{[^}]*enable_prefix_caching="(True|False)"', re.MULTILINE)
@@ -42,12 +39,28 @@ _HITS: Final = re.compile(rb"^vllm:prefix_cache_hits_total(?:\{([^}]*)\})? ([0-9
 _BORN: Final = re.compile(rb"^process_start_time_seconds ([0-9.e+]+)$", re.MULTILINE)
 
 
-async def prove(pool: Pool, endpoint: Endpoint, model: str, key: SaltKey) -> Finding:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counting:
+    """How patiently the engine's counters are read, where only they tell of reuse.
+
+    vLLM counts a request a moment after its answer, so that is waited for. Where others' requests come between, it is
+    tried again, after a pause that doubles each time.
+    """
+
+    within_seconds: float = 3.0
+    tries: int = 8
+    pause_seconds: float = 0.1
+
+
+PATIENT: Final = Counting()
+
+
+async def prove(pool: Pool, endpoint: Endpoint, model: str, key: SaltKey, *, counting: Counting = PATIENT) -> Finding:
     """What the endpoint does with a salt. Raises EngineUnreachable where there is no engine to ask."""
     page = await _page(pool)
     finding = NOT_PROBED
     for words in _WORDS:
-        measured = await _measured(_Probe(pool, endpoint, model, key, words), caches=page.caches)
+        measured = await _measured(_Probe(pool, endpoint, model, key, counting, words), caches=page.caches)
         if isinstance(measured, Finding):
             # A longer text may be too long for the model; what the shorter one said is then the better word.
             return measured if finding is NOT_PROBED else finding
@@ -78,11 +91,13 @@ class _Probe:
     endpoint: Endpoint
     model: str
     key: SaltKey
+    counting: Counting
     words: int
 
 
 async def _measured(probe: _Probe, *, caches: int) -> Reuse | Finding:
-    for tried in range(_TRIES_WHEN_DISTURBED):
+    counting = probe.counting
+    for tried in range(counting.tries):
         try:
             return await _reuse(probe, caches=caches)
         except _NoAnswer as error:
@@ -94,7 +109,7 @@ async def _measured(probe: _Probe, *, caches: int) -> Reuse | Finding:
             )
         except _Disturbed:
             # Several workers may be proving at once; they must not stay in step.
-            await asyncio.sleep(random.uniform(0, 0.1 * 2**tried))  # noqa: S311 - no secret
+            await asyncio.sleep(random.uniform(0, counting.pause_seconds * 2**tried))  # noqa: S311 - no secret
     return DISTURBED
 
 
@@ -102,7 +117,10 @@ async def _reuse(probe: _Probe, *, caches: int) -> Reuse:
     # Of a random length: should two workers' probes cross, their counts differ.
     text = " ".join(secrets.token_hex(2) for _ in range(probe.words + secrets.randbelow(probe.words // 4)))
     own = _probe_salt(probe.key)
+    told_by: Literal["answer", "metrics"] = "metrics" if _is_counted(probe.endpoint) else "answer"
     first = await _reused(probe, text, own)
+    if first is None:
+        return Reuse(None, None, (), told_by)
     same: int | None = 0
     for _ in range(caches):
         same = await _reused(probe, text, own)
@@ -113,7 +131,7 @@ async def _reuse(probe: _Probe, *, caches: int) -> Reuse:
         others.append(await _reused(probe, text, _probe_salt(probe.key)))
         if others[-1] != 0:
             break
-    return Reuse(first, same, tuple(others), "metrics" if _is_counted(probe.endpoint) else "answer")
+    return Reuse(first, same, tuple(others), told_by)
 
 
 async def _reused(probe: _Probe, text: str, salt: Salt) -> int | None:
@@ -138,7 +156,7 @@ async def _counted(probe: _Probe, text: str, salt: Salt) -> int | None:
     usage = await _used(probe, text, salt)
     if usage is None or before.queries is None:
         return None
-    after = await _counted_page(probe.pool, before.queries + usage.prompt)
+    after = await _counted_page(probe, before.queries + usage.prompt)
     if after.queries is None or after.hits is None or before.hits is None:
         return None
     if after.queries > before.queries + usage.prompt:
@@ -146,14 +164,14 @@ async def _counted(probe: _Probe, text: str, salt: Salt) -> int | None:
     return round(after.hits - before.hits) if after.queries == before.queries + usage.prompt else None
 
 
-async def _counted_page(pool: Pool, queries: float) -> _Page:
+async def _counted_page(probe: _Probe, queries: float) -> _Page:
     """The metrics once so many lookups are counted, or after a while. Read once more: hits are counted last."""
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + _COUNTED_WITHIN_SECONDS
+    deadline = loop.time() + probe.counting.within_seconds
     while True:
-        page = await _page(pool)
+        page = await _page(probe.pool)
         if page.queries is None or page.queries >= queries:
-            return await _page(pool)
+            return await _page(probe.pool)
         if loop.time() >= deadline:
             return page
         await asyncio.sleep(0.05)

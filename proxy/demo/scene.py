@@ -8,7 +8,7 @@ import json
 import secrets
 import statistics
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,7 +17,7 @@ import aiohttp
 from proxy.demo.cast import ALICE, BOB, CAROL, Role
 
 # The number of words of each prompt, and roughly the tokens that they become on the simulator.
-LENGTHS: Final = (("medium", 1130), ("long", 2980))
+LENGTHS: Final = (("medium", 2260), ("long", 5960))
 
 _TOLD_CHARACTERS: Final = 400
 
@@ -55,7 +55,7 @@ LINES: Final = (
 
 async def play(
     session: aiohttp.ClientSession, url: str, tokens: Mapping[str, str], *, model: str, trials: int
-) -> AsyncIterator[Row]:
+) -> AsyncGenerator[Row, None]:
     """The rows as they happen; with several trials the medians of each. A text of its own for each trial.
 
     A long text that the model has no room for is left out. Raises SceneFailed.
@@ -110,7 +110,14 @@ def _median(rows: Sequence[Row]) -> Row:
 
 def _text(words: int) -> str:
     """A text that nobody has sent before: what is reused of it was sent in this scene."""
-    return f"Summarise report {secrets.token_hex(8)}: " + " ".join(f"item{n * 7919 % 10007}" for n in range(words))
+    # Common words are a token each with most tokenizers, so the lengths mean the same on any engine.
+    return f"Summarise report {secrets.token_hex(8)}: " + " ".join(_WORDS[n * n % len(_WORDS)] for n in range(words))
+
+
+_WORDS: Final = (
+    *("road", "tree", "moon", "fish", "door", "wind", "gold", "hand", "ship"),
+    *("rain", "book", "star", "milk", "song", "fire", "leaf", "snow"),
+)
 
 
 async def _send(stage: _Stage, line: Line, prompt: str, text: str) -> Row:

@@ -51,6 +51,7 @@ SAME_SIGNAL_SECONDS: Final = 0.5
 PUBLIC_PORT, ADMIN_PORT, ISSUER_PORT, ENGINE_PORT, REDIS_PORT = 8080, 9080, 9090, 8100, 6390
 
 _SALTGATE: Final = (sys.executable, "-c", "from proxy.cli import main; main()")
+_SWEEPER: Final = Path(__file__).with_name("sweeper.py")
 _KEY_ID: Final = "demo"
 
 
@@ -160,15 +161,13 @@ async def open_stage(*, engine_url: EngineUrl | None, model: str | None, redis: 
 
 @asynccontextmanager
 async def _folder() -> AsyncIterator[Path]:
-    """A folder that ends with the demo, also where the demo is killed: a shell outlives us for as long as it takes.
-
-    The shell waits for the end of a pipe that nobody but us holds.
-    """
+    """A folder that ends with the demo, also where the demo is killed: its sweeper lives that little longer."""
     with tempfile.TemporaryDirectory(prefix="saltgate-demo-", ignore_cleanup_errors=True) as folder:
         sweeper = await asyncio.create_subprocess_exec(
-            *("/bin/sh", "-c", "trap '' INT HUP TERM; cat; rm -rf -- \"$1\"", "sweeper", folder),
+            *(sys.executable, "-I", "-S", str(_SWEEPER), folder),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
         )
         try:
             yield Path(folder)

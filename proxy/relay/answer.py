@@ -15,6 +15,8 @@ from typing import Final
 from aiohttp import HttpVersion11, web
 from aiohttp.abc import AbstractStreamWriter
 
+# A larger body is not copied once more to be written together with its head.
+_LARGE_BYTES: Final = 64 * 1024
 _REASONS: Final = {status.value: status.phrase.encode("ascii") for status in HTTPStatus}
 
 
@@ -25,14 +27,16 @@ class Answer(web.StreamResponse):
     that it was cut (RFC 9112 section 8).
     """
 
-    def __init__(self, request: web.BaseRequest) -> None:
+    def __init__(self, request: web.BaseRequest, *, last: bool = False) -> None:
+        """`last`: what follows on this connection is not to be trusted, so there is no next answer."""
         # No super().__init__(): its header map and cookies are for answers that aiohttp writes.
         self._transport: asyncio.Transport | None = request.transport
+        self._writer = request.writer
         self._http11 = request.version >= HttpVersion11
-        self._may_stay = request.keep_alive and self._http11
+        self._may_stay = request.keep_alive and self._http11 and not last
+        self._bodyless = request.method == "HEAD"
         self._chunked_body = False
         self.bytes_sent = 0
-        self.started = False
         self.finished = False
 
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:  # noqa: ARG002 - aiohttp's signature
@@ -46,8 +50,15 @@ class Answer(web.StreamResponse):
         return self.finished and self._may_stay
 
     def whole(self, status: int, headers: bytes, body: bytes) -> None:
-        """Head and body in one write. `headers` are complete lines, each with its CRLF."""
-        self._write(self._head(status, headers) + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        """Head and body at once. `headers` are complete lines, each with its CRLF."""
+        head = self._head(status, headers) + b"Content-Length: %d\r\n\r\n" % len(body)
+        if self._bodyless:
+            self._write(head)
+        elif len(body) < _LARGE_BYTES:
+            self._write(head + body)
+        else:
+            self._write(head)
+            self._write(body)
         self.finished = True
 
     def head(self, status: int, headers: bytes) -> None:
@@ -73,7 +84,7 @@ class Answer(web.StreamResponse):
         return b"HTTP/1.1 %d %b\r\nDate: %b\r\n%b%b" % (status, _REASONS[status], _date(), stay, headers)
 
     def _write(self, data: bytes) -> None:
-        self.started = True
+        self._writer.output_size += len(data)  # where aiohttp looks whether an answer has begun
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 

@@ -16,7 +16,6 @@ from typing import Final
 from observability.record import Record
 from proxy.engines.stamp import StampedRequest
 from proxy.relay.answer import Answer
-from proxy.relay.downstream import Downstream
 from proxy.relay.endings import error_event
 from proxy.relay.leg import Ending, Leg
 from proxy.relay.sse import Observer
@@ -30,6 +29,7 @@ class End(Enum):
     COMPLETE = "complete"
     SILENT = "silent"
     BAD_ANSWER = "bad_answer"
+    FAILED = "failed"  # the engine itself told of a failure in its stream
     BROKEN = "broken"
     TIMEOUT = "timeout"
     CLIENT_GONE = "client_gone"
@@ -55,7 +55,9 @@ class Patience:
 
 
 class Exchange:
-    """See the module. It is the leg's Sink and the downstream's Listener; `done` has its end."""
+    """See the module. It is the leg's Sink and the downstream's Listener; `done` has its end. `abandoned`: the client is
+    gone, also where the exchange had ended before.
+    """
 
     __slots__ = (
         "_answer",
@@ -75,6 +77,7 @@ class Exchange:
         "_status",
         "_timer",
         "_token_seen",
+        "abandoned",
         "done",
         "stamped",
     )
@@ -87,10 +90,14 @@ class Exchange:
         patience: Patience,
         stream_head: Callable[[], bytes],
     ) -> None:
-        """`stream_head` gives the header lines of a stream's head, asked for when the engine's head is there."""
+        """`stream_head` gives the header lines of a stream's head, asked for when the engine's head is there.
+
+        The caller makes it the downstream's listener before it awaits anything.
+        """
         self.stamped = stamped
         self._loop = asyncio.get_running_loop()
         self.done: asyncio.Future[End] = self._loop.create_future()
+        self.abandoned = False
         self._answer = answer
         self._record = record
         self._patience = patience
@@ -109,17 +116,12 @@ class Exchange:
 
     # What the gate does with an exchange.
 
-    async def on(self, leg: Leg, headers: bytes, downstream: Downstream) -> End:
+    async def on(self, leg: Leg, headers: bytes) -> End:
         """Send the request on `leg` and wait for the end of its answer. The engine is left at once on cancellation."""
-        if self.done.done():
-            leg.abort()
-            return self.done.result()
         self._leg = leg
         self._began = self._last_read = self._loop.time()
         self._look_again_in(self._patience.first_byte)
         leg.send(self.stamped, headers=headers, sink=self)
-        if downstream.writing_paused:
-            self.hold()
         try:
             return await self.done
         finally:
@@ -146,8 +148,11 @@ class Exchange:
         if self.done.done():
             return
         self._leave_engine()
-        if self._observer is not None:
-            self._end_badly(code, message)
+        observer = self._observer
+        if observer is not None and observer.complete and not observer.salt_seen:
+            end = self._end_stream(observer, Ending.BROKEN)
+        elif observer is not None and not observer.failed:
+            self._end_badly(observer, code, message)
         self.done.set_result(end)
 
     # What the downstream tells (Listener).
@@ -165,9 +170,14 @@ class Exchange:
 
     def client_gone(self) -> None:
         # A result, not an exception: an exception would keep this frame, and all it holds, in a cycle.
+        self.abandoned = True
         self._leave_engine()
-        if not self.done.done():
-            self.done.set_result(End.CLIENT_GONE)
+        if self.done.done():
+            return
+        observer = self._observer
+        # Many clients close after the protocol's last event, without a look at how the body ends.
+        has_all = observer is not None and observer.complete and not self._held
+        self.done.set_result(self._end_stream(observer, Ending.BROKEN) if observer and has_all else End.CLIENT_GONE)
 
     # What the leg tells (Sink).
 
@@ -204,7 +214,7 @@ class Exchange:
             self.done.set_result(_WITHOUT_STREAM[ending])
             return
         if self._pass_rest(self._observer):
-            self.done.set_result(self._end_stream(self._observer))
+            self.done.set_result(self._end_stream(self._observer, ending))
 
     # The exchange's own steps.
 
@@ -231,18 +241,19 @@ class Exchange:
         self._answer.body(rest)
         return True
 
-    def _end_stream(self, observer: Observer) -> End:
-        if not observer.complete:
-            self._end_badly("engine_failed", "The engine broke off its answer. Send the request again.")
+    def _end_stream(self, observer: Observer, ending: Ending) -> End:
+        """Whole is what has the protocol's last event; how the engine then ended its body tells the client nothing."""
+        if observer.complete or (observer.failed and ending is Ending.COMPLETE):
+            self._answer.finish()
+        elif not observer.failed:
+            self._end_badly(observer, "engine_failed", "The engine broke off its answer. Send the request again.")
             return End.BROKEN
-        self._answer.finish()
-        return End.BROKEN if observer.failed else End.COMPLETE
+        return End.FAILED if observer.failed else End.COMPLETE
 
-    def _end_badly(self, code: str, message: str) -> None:
-        observer = self._observer
-        if observer is not None and not observer.at_border:
+    def _end_badly(self, observer: Observer, code: str, message: str) -> None:
+        if not observer.at_border:
             self._answer.body(b"\n\n")
-        number = 0 if observer is None else observer.sequence_number
+        number = observer.sequence_number
         self._answer.body(error_event(self.stamped.operation, code, message, sequence_number=number))
 
     def _collect(self, data: bytes) -> None:

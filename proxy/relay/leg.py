@@ -17,7 +17,8 @@ import httptools
 from proxy.engines.stamp import StampedRequest
 
 READ_BUFFER_BYTES: Final = 64 * 1024
-MAXIMUM_HEAD_BYTES: Final = 64 * 1024
+# Of a head with what comes before it, of trailers: of everything that llhttp keeps and no client gets.
+MAXIMUM_BARE_BYTES: Final = 64 * 1024
 
 # One buffer for all legs of a worker: a read is parsed, and copied out piece by piece, before the next one starts.
 _BUFFER: Final = bytearray(READ_BUFFER_BYTES)
@@ -63,16 +64,14 @@ class _BadAnswer(Exception):  # noqa: N818 - a judgement on the engine, not an e
 
 
 class Leg(asyncio.BufferedProtocol):
-    """See the module. `used` tells whether the leg already carried an answer: only then may a silent end be a reuse
-    race.
-    """
+    """See the module. Between two answers it has neither a sink nor a parser, and whatever comes then breaks it."""
 
     __slots__ = (
+        "_bare_bytes",
         "_closing",
         "_content_type",
         "_encoded",
         "_extra",
-        "_head_bytes",
         "_head_done",
         "_head_told",
         "_held",
@@ -86,7 +85,6 @@ class Leg(asyncio.BufferedProtocol):
         "_status",
         "_transfer_codings",
         "_transport",
-        "used",
     )
 
     def __init__(self, home: Home) -> None:
@@ -95,13 +93,12 @@ class Leg(asyncio.BufferedProtocol):
         self._sink: Sink | None = None
         self._held = False
         self._closing = False
-        self.used = False
+        self._parser: httptools.HttpResponseParser | None = None
         self._reset()
 
     def _reset(self) -> None:
-        self._parser = httptools.HttpResponseParser(self)
         self._pieces: list[bytes] = []
-        self._head_bytes = 0
+        self._bare_bytes = 0
         self._status = 0
         self._head_done = False
         self._head_told = False
@@ -116,10 +113,16 @@ class Leg(asyncio.BufferedProtocol):
     # What the gate does with a leg.
 
     def send(self, what: StampedRequest | Question, *, headers: bytes, sink: Sink) -> None:
-        """Write one request whole. `headers` are the replica's and the request's own lines, each with its CRLF."""
-        assert self._transport is not None
+        """Write one request whole. `headers` are the replica's and the request's own lines, each with its CRLF.
+
+        A leg that was lost since it was made or taken says so at once: its answer ends SILENT.
+        """
         assert self._sink is None
+        if self._transport is None or not self.usable:
+            sink.end(Ending.SILENT)
+            return
         self._reset()
+        self._parser = httptools.HttpResponseParser(self)
         self._sink = sink
         if isinstance(what, Question):
             self._transport.write(b"GET %b HTTP/1.1\r\n%b\r\n" % (what.value, headers))
@@ -169,36 +172,35 @@ class Leg(asyncio.BufferedProtocol):
         return _BUFFER
 
     def buffer_updated(self, nbytes: int) -> None:
-        if self._sink is None:
+        if self._sink is None or self._parser is None:
             self.abort()  # an engine that speaks out of turn
             return
         try:
             self._parser.feed_data(_VIEW[:nbytes])
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade, _BadAnswer):
-            self._fail()
-            return
-        if not self._head_done:
-            self._head_bytes += nbytes
-            if self._head_bytes > MAXIMUM_HEAD_BYTES:
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            if not self._message_done:
+                self._fail()
+                return
+            self._extra = True  # nonsense after a whole answer: the answer is good, the connection is not
+        if self._pieces:
+            self._bare_bytes = 0
+        else:
+            self._bare_bytes += nbytes
+            if self._bare_bytes > MAXIMUM_BARE_BYTES and not self._message_done:
                 self._fail()
                 return
         self._deliver()
 
     def eof_received(self) -> bool:
+        self._end_with_connection(None)
+        if self._transport is not None and self._transport.get_write_buffer_size():
+            self._transport.abort()  # who has ended may never read the rest of the request; close() would wait for it
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._home.lost(self)
-        sink, self._sink = self._sink, None
-        if sink is None:
-            return
-        if self._ends_with_connection and exc is None:
-            sink.end(Ending.COMPLETE)
-        elif self._head_done:
-            sink.end(Ending.BROKEN)
-        else:
-            sink.end(Ending.BAD_HEAD if self._head_bytes else Ending.SILENT)
+        self._end_with_connection(exc)
 
     # What llhttp tells a leg.
 
@@ -220,16 +222,15 @@ class Leg(asyncio.BufferedProtocol):
             self._extra = True  # bytes after the answer: this leg is not to be trusted with another request
 
     def on_headers_complete(self) -> None:
-        if self._head_done:
+        if self._head_done or self._parser is None:
             return
         status = self._parser.get_status_code()
         if 100 <= status < 200:
-            if status == 101:
-                raise _BadAnswer  # nobody asked for another protocol
-            self._lengths, self._transfer_codings, self._content_type = 0, [], b""
+            if status == 101 or self._lengths or self._transfer_codings:
+                raise _BadAnswer  # nobody asked for another protocol, and llhttp would take a body with it
+            self._content_type, self._encoded = b"", False
             return
-        contradicts = self._lengths > 1 or (self._lengths and self._transfer_codings)
-        if contradicts or self._transfer_codings not in ([], [b"chunked"]) or self._encoded:
+        if self._encoded or not self._is_framed_clearly(self._parser.get_http_version()):
             raise _BadAnswer
         self._status = status
         self._head_done = True
@@ -239,11 +240,17 @@ class Leg(asyncio.BufferedProtocol):
             self._pieces.append(body)
 
     def on_message_complete(self) -> None:
-        if self._head_done:  # else a 1xx, the answer is still to come
+        if self._head_done and self._parser is not None:  # else a 1xx, the answer is still to come
             self._message_done = True
             self._keeps_alive = self._parser.should_keep_alive()  # llhttp forgets it with the message's end
 
     # The leg's own steps.
+
+    def _is_framed_clearly(self, version: str) -> bool:
+        """Whether the answer's end is told once, and in a way that every reader understands (RFC 9112 section 6)."""
+        if not self._transfer_codings:
+            return version in {"1.0", "1.1"} and self._lengths <= 1
+        return version == "1.1" and self._lengths == 0 and self._transfer_codings == [b"chunked"]
 
     @property
     def _ends_with_connection(self) -> bool:
@@ -267,9 +274,11 @@ class Leg(asyncio.BufferedProtocol):
 
     def _finish(self) -> None:
         sink, self._sink = self._sink, None
+        self._parser = None
         self.release()
-        self.used = True
-        if self._keeps_alive and not self._extra and self.usable:
+        if self._transport is not None and self._transport.get_write_buffer_size():
+            self.abort()  # the answer came before the engine had read the request, and it may never read the rest
+        elif self._keeps_alive and not self._extra and self.usable:
             self._home.back(self)
         else:
             self.close()
@@ -283,3 +292,16 @@ class Leg(asyncio.BufferedProtocol):
         self.abort()
         if sink is not None:
             sink.end(Ending.BROKEN if self._head_done else Ending.BAD_HEAD)
+
+    def _end_with_connection(self, exc: Exception | None) -> None:
+        self._closing = True
+        self._parser = None
+        sink, self._sink = self._sink, None
+        if sink is None:
+            return
+        if self._ends_with_connection and exc is None:
+            sink.end(Ending.COMPLETE)
+        elif self._head_done:
+            sink.end(Ending.BROKEN)
+        else:
+            sink.end(Ending.BAD_HEAD if self._bare_bytes else Ending.SILENT)

@@ -1,6 +1,6 @@
 """From a `StampedRequest` to a finished answer: choose a replica, run the exchange, draw the conclusion.
 
-Nothing is ever sent twice, with one exception that is no second run: a connection that had carried an answer before,
+Nothing is ever sent twice, with one exception that is no second run: a connection that had waited for its next request,
 and breaks within a second without one byte, was closed by the engine while the request was on its way (the keep-alive
 race, RFC 9112 section 9.3.1). Then the request goes once more, on a new connection.
 """
@@ -61,6 +61,8 @@ class Relay:
 
         `replicas` are those whose proof allows this request; there is at least one.
         """
+        if self._draining:  # it was uploaded for longer than the drain limit
+            raise _draining()
         downstream = request.protocol
         assert isinstance(downstream, Downstream)
         answer = Answer(request)
@@ -68,60 +70,65 @@ class Relay:
         if downstream.gone:
             raise ClientGone
         downstream.listener = exchange
+        if downstream.writing_paused:  # by the answer before this one
+            exchange.hold()
         self._open.add(exchange)
         try:
-            end = await self._run(exchange, replicas, downstream, record)
+            end = await self._run(exchange, replicas, record)
         finally:
             downstream.listener = None
             self._open.discard(exchange)
         return self._conclude(end, exchange, answer, record)
 
-    async def _run(self, exchange: Exchange, replicas: Sequence[Pool], downstream: Downstream, record: Record) -> End:
-        """Try the replicas, the least busy first. Only a failed connection leads to the next: then nothing was sent."""
+    async def _run(self, exchange: Exchange, replicas: Sequence[Pool], record: Record) -> End:
+        """Try the replicas, the least busy first. A connection that cannot be made leads to the next one."""
+        sent = False
         for pool in sorted(replicas, key=lambda candidate: candidate.outstanding):
             pool.outstanding += 1
             try:
-                return await self._run_on(exchange, pool, downstream, record)
-            except (OSError, TimeoutError):
-                continue
+                leg = None if sent else pool.idle_leg()
+                if leg is not None:
+                    end = await self._send(exchange, leg, pool, record)
+                    if not self._is_reuse_race(end, exchange):
+                        return end
+                    sent = True
+                    exchange.retriable()
+                leg = await _new_leg(pool)
+                if leg is not None:
+                    return await self._send(exchange, leg, pool, record)
             finally:
                 pool.outstanding -= 1
+            if exchange.done.done():
+                return exchange.done.result()
+        if sent:
+            return End.SILENT
         raise EngineUnavailable("No engine that serves this model can be reached. Try again in a moment.")
 
-    async def _run_on(self, exchange: Exchange, pool: Pool, downstream: Downstream, record: Record) -> End:
-        leg = pool.idle_leg() or await pool.new_leg()
-        end = await self._send(exchange, leg, pool, downstream, record)
-        if (
-            end is not End.SILENT
-            or not leg.used
-            or exchange.elapsed > RACE_SECONDS
-            or downstream.gone
-            or self._draining
-        ):
-            return end
-        exchange.retriable()
-        return await self._send(exchange, await pool.new_leg(), pool, downstream, record)
+    def _is_reuse_race(self, end: End, exchange: Exchange) -> bool:
+        if end is not End.SILENT or exchange.abandoned or self._draining:
+            return False
+        return exchange.elapsed < RACE_SECONDS
 
-    async def _send(self, exchange: Exchange, leg: Leg, pool: Pool, downstream: Downstream, record: Record) -> End:
-        if downstream.gone:  # while the connection was made
-            pool.back(leg)
-            return End.CLIENT_GONE
+    async def _send(self, exchange: Exchange, leg: Leg, pool: Pool, record: Record) -> End:
+        if exchange.done.done():  # the client left, or the drain limit passed, while the connection was made
+            leg.close()
+            return exchange.done.result()
         record.sent(pool.address.host if pool.address.unix is None else pool.address.unix, pool.address.port)
         headers = b"%bX-Request-Id: %b\r\ntraceparent: %b\r\n" % (
             pool.headers,
             record.request_id.encode("ascii"),
             record.traceparent.encode("ascii"),
         )
-        return await exchange.on(leg, headers, downstream)
+        return await exchange.on(leg, headers)
 
     def _conclude(self, end: End, exchange: Exchange, answer: Answer, record: Record) -> web.StreamResponse:
-        if end is End.CLIENT_GONE:
-            raise ClientGone
         if exchange.observer is not None:
             if end is End.SALT_SEEN:
                 self._violated("salt_in_answer")
             _record_stream(end, exchange.observer, answer, record)
             return answer
+        if end is End.CLIENT_GONE:
+            raise ClientGone
         whole = exchange.whole
         if end is not End.COMPLETE or whole is None:
             raise _refusal_for(end)
@@ -130,6 +137,14 @@ class Relay:
             raise EngineFailed("The engine's answer was withheld. The operator has been told.", reason="salt_in_answer")
         _answer_whole(whole, exchange.stamped, answer, record)
         return answer
+
+
+async def _new_leg(pool: Pool) -> Leg | None:
+    """None where no connection can be made."""
+    try:
+        return await pool.new_leg()
+    except (OSError, TimeoutError):
+        return None
 
 
 def answer_headers(record: Record) -> bytes:
@@ -146,6 +161,8 @@ def _record_stream(end: End, observer: Observer, answer: Answer, record: Record)
         record.used(observer.usage.prompt, observer.usage.reused, observer.usage.output)
     if observer.finish_reason is not None:
         record.finish_reason(observer.finish_reason)
+    if observer.response_id is not None:
+        record.response_id = observer.response_id
     outcome, error_type = _STREAM_OUTCOMES[end]
     record.ended(outcome, error_type)
 
@@ -153,7 +170,8 @@ def _record_stream(end: End, observer: Observer, answer: Answer, record: Record)
 _STREAM_OUTCOMES: Final[dict[End, tuple[Outcome, str | None]]] = {
     End.COMPLETE: ("ok", None),
     End.BROKEN: ("truncated", "upstream_stream_died"),
-    End.BAD_ANSWER: ("truncated", "bad_answer"),
+    End.FAILED: ("truncated", "engine_error"),
+    End.CLIENT_GONE: ("client_gone", None),
     End.TIMEOUT: ("engine_timeout", "engine_timeout"),
     End.DRAINED: ("drained", "drained"),
     End.SALT_SEEN: ("truncated", "salt_in_answer"),
@@ -165,9 +183,13 @@ def _refusal_for(end: End) -> Refusal:
         case End.TIMEOUT:
             return EngineTimeout("The engine did not answer in time. Send the request again, or a shorter one.")
         case End.DRAINED:
-            return Draining("saltgate is being restarted. Send the request again.")
+            return _draining()
         case _:
             return EngineFailed("The engine broke off before it answered. Send the request again.", reason=end.value)
+
+
+def _draining() -> Draining:
+    return Draining("saltgate is being restarted. Send the request again.")
 
 
 def _answer_whole(whole: WholeAnswer, stamped: StampedRequest, answer: Answer, record: Record) -> None:
@@ -176,6 +198,8 @@ def _answer_whole(whole: WholeAnswer, stamped: StampedRequest, answer: Answer, r
     """
     if whole.status != 200 and whole.status not in _CLIENTS_FAULT:
         raise _refusal_for_status(whole.status)
+    if whole.content_type.partition(b";")[0].strip().lower() != b"application/json":
+        raise EngineFailed("The engine gave no JSON answer. Send the request again.", reason="engine_content_type")
     body = whole.body
     if whole.status == 200:
         body = clean_answer(stamped.operation, body, show_reuse=stamped.show_reuse)

@@ -184,7 +184,7 @@ NESTED: dict[str, object] = {
 }
 HOSTILE: dict[str, bytes] = {
     **{f"top level, {name}": request(chat(cache_salt=value)) for name, value in TOP_LEVEL.items()},
-    **{f"member {name!r}": request(chat(**{name: value})) for name, value in NESTED.items()},
+    **{f"member {name!r}": request(chat() | {name: value}) for name, value in NESTED.items()},
     "twice": request(DUPLICATE),
     "twice, one escaped": request(member(f'{EVIL_MEMBER},"\\u0063ache_salt":"{EVIL}"')),
     "escaped": request(member(f'"\\u0063\\u0061che\\u005fsalt":"{EVIL}"')),

@@ -23,6 +23,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from proxy.app import VERSION
+from proxy.cli import COMMANDS
 from proxy.demo.provider import sign_in
 from proxy.demo.simulator import AT_ONCE, EngineShape, Simulator
 from tests.parts.gate_bed import DIRECTORY, KEY, chat
@@ -30,7 +32,9 @@ from tests.parts.gone_client import GoneClient, post
 from tests.parts.redis_server import RedisServer
 from tests.parts.tokens import IssuerServer, TokenMint
 
-SALTGATE = (sys.executable, "-c", "from proxy.cli import main; main()")
+pytestmark = pytest.mark.process
+
+SALTGATE = (sys.executable, "-P", "-c", "from proxy.cli import main; main()")
 
 
 def free_port() -> int:
@@ -73,10 +77,8 @@ class Served:
                 assert self.process.returncode is None, self.log.read_text()
                 await asyncio.sleep(0.05)
 
-    async def ask(self, **more: object) -> int:
-        async with self.session.post(
-            f"{self.url}/v1/chat/completions", json=chat(**more), headers=self.headers()
-        ) as answer:
+    async def ask(self) -> int:
+        async with self.session.post(f"{self.url}/v1/chat/completions", json=chat(), headers=self.headers()) as answer:
             await answer.read()
             return answer.status
 
@@ -98,8 +100,17 @@ class Served:
 
 @asynccontextmanager
 async def serving(
-    redis: RedisServer, folder: Path, *, workers: int = 1, shape: EngineShape | None = None, more: str = ""
+    redis: RedisServer,
+    folder: Path,
+    *,
+    workers: int = 1,
+    shape: EngineShape | None = None,
+    more: str = "",
+    listen: str | None = None,
+    working_folder: Path | None = None,
+    stdout: int | None = None,
 ) -> AsyncIterator[Served]:
+    """`more` are further lines of `[public]`; by default it listens on a free port and all output goes to `log`."""
     mint = TokenMint()
     public, admin = free_port(), free_port()
     async with (
@@ -114,7 +125,7 @@ async def serving(
             f"""
 workers = {workers}
 [public]
-listen = "127.0.0.1:{public}"
+listen = "{listen or f"127.0.0.1:{public}"}"
 {more}
 [admin]
 listen = "127.0.0.1:{admin}"
@@ -140,7 +151,13 @@ limit = "10s"
         log = folder / "serve.log"
         with log.open("wb") as stream:
             process = await asyncio.create_subprocess_exec(
-                *SALTGATE, "serve", "-c", str(configuration), stdout=stream, stderr=stream
+                *SALTGATE,
+                "serve",
+                "-c",
+                str(configuration),
+                stdout=stream if stdout is None else stdout,
+                stderr=stream,
+                cwd=working_folder,
             )
         scheme = "https" if "tls" in more else "http"
         served = Served(
@@ -303,6 +320,139 @@ async def test_a_taken_port_ends_with_2(redis: RedisServer, tmp_path: Path) -> N
         assert b"cannot listen" in errors
 
 
+async def run(*arguments: str) -> tuple[int, str, str]:
+    """Exit status and output of `saltgate` with these arguments."""
+    process = await asyncio.create_subprocess_exec(
+        *SALTGATE, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    async with asyncio.timeout(30):
+        output, errors = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, output.decode(), errors.decode()
+
+
+async def test_every_command_has_its_help_and_wrong_usage_ends_with_2() -> None:
+    runs = [run("--help"), *(run(command, "--help") for command in COMMANDS)]
+    for code, output, errors in await asyncio.gather(*runs):
+        assert (code, errors) == (0, "")
+        assert output.startswith("usage: saltgate")
+    assert await run("--version") == (0, f"{VERSION}\n", "")
+    wrong = [run(), run("nonsense"), run("serve"), run("serve", "-c"), run("serve", "-c", "x.toml", "--nonsense")]
+    for code, output, errors in await asyncio.gather(*wrong):
+        assert (code, output) == (2, "")
+        assert errors
+
+
+async def test_a_second_signal_cuts_what_is_still_open(redis: RedisServer, tmp_path: Path) -> None:
+    async with serving(redis, tmp_path, shape=EngineShape(answer_tokens=4000)) as served:
+        await served.until("/readyz", 200)
+        async with GoneClient.to(served.url) as client:
+            await client.send(post("/v1/chat/completions", chat(stream=True, max_tokens=4000), served.headers()))
+            await client.read_until(b'"content":"')
+            served.process.send_signal(signal.SIGTERM)
+            await served.until("/readyz", 503)
+            await client.read_until(b'"content":"')  # it still runs
+            served.process.send_signal(signal.SIGTERM)
+            rest = await client.read_to_end()
+        assert b'"draining"' in rest
+        assert b"[DONE]" not in rest
+        assert await served.ended(8.0) == 0  # the limit is 10 s
+
+
+async def test_a_closed_terminal_is_a_signal_to_drain_as_well(redis: RedisServer, tmp_path: Path) -> None:
+    async with serving(redis, tmp_path) as served:
+        await served.until("/readyz", 200)
+        for process in (served.process.pid, *served.workers()):  # as the kernel sends it, to all of the terminal's
+            os.kill(process, signal.SIGHUP)
+        assert await served.ended() == 0
+        assert "server.stopped" in served.log.read_text()
+
+
+async def test_a_signal_while_a_worker_waits_for_its_restart_ends_all_at_once(
+    redis: RedisServer, tmp_path: Path
+) -> None:
+    async with serving(redis, tmp_path) as served:
+        await served.until("/readyz", 200)
+        for worker in served.workers():
+            os.kill(worker, signal.SIGKILL)
+        async with asyncio.timeout(20):
+            while "worker.died" not in served.log.read_text():
+                await asyncio.sleep(0.01)
+        served.process.send_signal(signal.SIGTERM)
+        assert await served.ended(8.0) == 0
+        assert "Traceback" not in served.log.read_text()
+
+
+async def test_readiness_ends_with_the_engine_and_comes_back_with_it(redis: RedisServer, tmp_path: Path) -> None:
+    async with serving(redis, tmp_path) as served:
+        await served.until("/readyz", 200)
+        port = int(served.engine.url.rpartition(":")[2])
+        await served.engine.__aexit__(None, None, None)
+        await served.until("/readyz", 503)
+        async with Simulator(EngineShape(pace=AT_ONCE), port=port):
+            await served.until("/readyz", 200)
+            assert await served.ask() == 200
+
+
+async def test_a_worker_that_starts_slowly_is_not_taken_for_a_dead_one(redis: RedisServer, tmp_path: Path) -> None:
+    """/readyz is asked all the while: an answer that is not there yet is "not ready" and nothing more."""
+    async with serving(redis, tmp_path) as served:
+        await served.until("/healthz", 200)
+        workers = served.workers()
+        os.kill(workers[0], signal.SIGSTOP)
+        assert await served.status("/readyz") == 503  # after the time that an answer has
+        os.kill(workers[0], signal.SIGCONT)
+        await served.until("/readyz", 200)
+        assert served.workers() == workers
+
+
+async def test_modules_in_the_working_folder_are_not_taken_for_saltgates_own(
+    redis: RedisServer, tmp_path: Path
+) -> None:
+    for name in ("config", "proxy", "observability", "json"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('the working folder was imported')\n")
+    async with serving(redis, tmp_path, working_folder=tmp_path) as served:
+        await served.until("/readyz", 200)
+        assert await served.ask() == 200
+
+
+async def test_a_reader_of_the_log_that_stalls_or_leaves_holds_no_request(redis: RedisServer, tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    async with serving(redis, tmp_path, stdout=writing) as served:
+        os.close(writing)
+        await served.until("/readyz", 200)
+        async with asyncio.timeout(60):
+            for _ in range(200):  # much more than a pipe holds
+                assert await served.ask() == 200
+        os.close(reading)
+        assert await served.ask() == 200
+        served.process.send_signal(signal.SIGTERM)
+        assert await served.ended() == 0
+
+
+async def test_a_unix_socket_is_listened_on_and_taken_away_at_the_end(redis: RedisServer, tmp_path: Path) -> None:
+    path = tmp_path / "public.sock"
+    with socket.socket(socket.AF_UNIX) as left_behind:  # by a process that was killed
+        left_behind.bind(str(path))
+    async with serving(redis, tmp_path, listen=f"unix:{path}", more='url = "https://llm.example.com"') as served:
+        await served.until("/readyz", 200)
+        async with GoneClient(unix_path=str(path)) as client:
+            await client.send(post("/v1/chat/completions", chat(), served.headers()))
+            assert (await client.read_answer()).status == 200
+        code, _, errors = await run("serve", "-c", str(tmp_path / "saltgate.toml"))
+        assert code == 2  # somebody listens on it
+        assert "cannot listen on unix:" in errors
+        async with GoneClient(unix_path=str(path)) as client:  # and still does
+            await client.send(post("/v1/chat/completions", chat(), served.headers()))
+            assert (await client.read_answer()).status == 200
+        served.process.send_signal(signal.SIGTERM)
+        assert await served.ended() == 0
+        assert not path.exists()
+        path.write_text("a file of somebody's")
+        code, _, errors = await run("serve", "-c", str(tmp_path / "saltgate.toml"))
+        assert (code, path.read_text()) == (2, "a file of somebody's")
+
+
 def certificate(folder: Path) -> Path:
     """A certificate of its own authority for 127.0.0.1; `key.pem` beside it."""
     key = ec.generate_private_key(ec.SECP256R1())
@@ -335,6 +485,47 @@ async def test_tls_ends_at_the_public_listener_where_a_certificate_is_given(redi
             f"{served.url}/v1/chat/completions", json=chat(), headers=served.headers(), ssl=authority
         ) as answer:
             assert answer.status == 200
+
+
+async def test_a_certificate_that_cannot_be_used_ends_with_2_and_its_key(redis: RedisServer, tmp_path: Path) -> None:
+    tls = 'tls = { certificate = "cert.pem", key = { file = "key.pem" } }'
+    certificate(tmp_path)
+    (tmp_path / "key.pem").write_text("no key\n")
+    (tmp_path / "authority.pem").write_text("no authority\n")
+    async with serving(redis, tmp_path, more=tls) as served:
+        assert await served.ended() == 2
+        assert "public.tls: " in served.log.read_text()
+    configuration = (tmp_path / "saltgate.toml").read_text()
+    (tmp_path / "saltgate.toml").write_text(
+        configuration.replace('name = "main"', 'name = "main"\nca = "authority.pem"')
+    )
+    code, _, errors = await run("serve", "-c", str(tmp_path / "saltgate.toml"))
+    assert code == 2
+    assert "public.tls: " in errors  # every fault in one run
+    assert "engines.0.ca: " in errors
+    assert "no key" not in errors
+
+
+async def test_a_local_issuer_that_cannot_keep_its_state_ends_with_2(redis: RedisServer, tmp_path: Path) -> None:
+    port = free_port()
+    async with serving(redis, tmp_path) as served:
+        served.process.terminate()
+        await served.ended()
+        issuer = f"http://127.0.0.1:{port}"
+    configuration = (tmp_path / "saltgate.toml").read_text().replace(served.mint.issuer, issuer)
+    (tmp_path / "saltgate.toml").write_text(configuration.replace("audiences =", 'kind = "local"\naudiences ='))
+    open_to_others = tmp_path / f"local-issuer-{port}"
+    open_to_others.mkdir(mode=0o755)
+    code, _, errors = await run("serve", "-c", str(tmp_path / "saltgate.toml"))
+    assert (code, "password" in errors) == (2, False)
+    assert "issuers.0: " in errors
+    assert f"chmod go-rwx {open_to_others}" in errors
+    open_to_others.rmdir()
+    open_to_others.write_text("a file")
+    code, _, errors = await run("serve", "-c", str(tmp_path / "saltgate.toml"))
+    assert code == 2
+    assert "issuers.0: " in errors
+    assert "Traceback" not in errors
 
 
 async def test_the_local_issuer_of_one_pc_lets_its_owner_in(redis: RedisServer, tmp_path: Path) -> None:

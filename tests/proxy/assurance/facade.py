@@ -1,4 +1,4 @@
-"""One address with several engines behind it, as vLLM's data-parallel ranks are, and with a /metrics page of its own."""
+"""One address with several engines behind it, as vLLM's data-parallel ranks are, and a /metrics page of its own."""
 
 from __future__ import annotations
 

@@ -15,6 +15,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+pytestmark = pytest.mark.process
+
 SECONDS = 120.0  # far beyond what anything here takes, also on a busy machine
 SIMULATOR, GATE, REDIS = "proxy.demo.simulator", "proxy.cli", "redis-server"
 
@@ -145,11 +147,11 @@ def test_what_it_prints_to_be_pasted_works_and_ctrl_c_ends_it_cleanly(demo: Call
 @pytest.mark.parametrize(
     ("processes", "number"),
     [
-        (3, signal.SIGINT),  # the folder's keeper runs
-        (4, signal.SIGINT),  # the directory
-        (5, signal.SIGTERM),  # the engine
-        (6, signal.SIGHUP),  # the gate
-        (7, signal.SIGINT),  # its worker
+        (2, signal.SIGINT),  # the folder's sweeper runs
+        (3, signal.SIGINT),  # the directory
+        (4, signal.SIGTERM),  # the engine
+        (5, signal.SIGHUP),  # the gate
+        (6, signal.SIGINT),  # its worker
     ],
 )
 def test_a_signal_during_the_start_leaves_nothing(

@@ -1,0 +1,466 @@
+"""Which engine may take what: proofs that are demanded, lost and won again, and models that engines tell of."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from aiohttp import web
+
+from proxy.assurance.engines import Engine, Engines, Model, Replica, served_by
+from proxy.assurance.leash import leash
+from proxy.demo.simulator import AT_ONCE, Endpoint, EngineShape, Flaws, Pace, Simulator
+from proxy.engines.profile import ENDPOINTS, Operation
+from proxy.engines.profile import Endpoint as Profile
+from proxy.isolation.salt import SaltKey
+from proxy.isolation.scope import Scope
+from proxy.isolation.unit import Level
+from proxy.refusals import EngineUnavailable, ModelNotAllowed, ModelNotFound
+from proxy.relay.pool import Pool
+from tests.parts.gate_bed import chat, gate_bed
+from tests.parts.redis_server import RedisServer
+from tests.proxy.assurance.facade import Facade, pool_of
+
+KEY = SaltKey("k1", b"0123456789abcdef0123456789abcdef")
+SHAPE = EngineShape(pace=AT_ONCE)
+LEAKY = EngineShape(pace=AT_ONCE, flaws=Flaws(ignores_salt=frozenset(Endpoint)))
+SCOPE = Scope(
+    issuer="https://sso.example.com",
+    subject="u-alice",
+    workspace="acme",
+    project="apollo",
+    team=None,
+    collection=None,
+    policy=Level.PROJECT,
+    model_units={},
+    models=None,
+    narrower=None,
+    show_reuse=True,
+)
+Proof = Literal["strict", "warn", "off"]
+
+
+def engine_at(*urls: str, name: str = "main", proof: Proof = "strict", models: frozenset[str] | None = None) -> Engine:
+    return Engine(name, proof, models, tuple(Replica(partial(pool_of, url)) for url in urls))
+
+
+@asynccontextmanager
+async def following(*engines: Engine) -> AsyncIterator[Engines]:
+    followed = Engines(engines, KEY, lambda *_: None)
+    task = asyncio.create_task(followed.follow())
+    try:
+        yield followed
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        followed.close()
+        await asyncio.sleep(0)
+    assert task.cancelled(), task
+
+
+async def until(holds: Callable[[], bool], seconds: float = 20.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not holds():
+            await asyncio.sleep(0.01)
+
+
+def verdicts(replica: Replica) -> dict[str, str]:
+    return {operation.value: finding.verdict.value for operation, finding in replica.findings.items()}
+
+
+def is_settled(engine: Engine) -> bool:
+    return all(len(replica.findings) == len(ENDPOINTS) for replica in engine.replicas)
+
+
+def pools(engines: Engines, operation: Operation = Operation.CHAT, scope: Scope = SCOPE) -> Sequence[Pool]:
+    return engines.replicas(scope, "tiny", operation)
+
+
+def refusal(engines: Engines, operation: Operation = Operation.CHAT) -> EngineUnavailable:
+    with pytest.raises(EngineUnavailable) as refused:
+        pools(engines, operation)
+    assert (refused.value.status, refused.value.code) == (503, "engine_unavailable")
+    return refused.value
+
+
+# The proof that is demanded.
+
+
+async def test_a_sound_engine_may_take_every_endpoint() -> None:
+    async with Simulator(SHAPE) as sound, following(engine_at(sound.url)) as engines:
+        await until(lambda: engines.ready)
+        for endpoint in ENDPOINTS:
+            assert pools(engines, endpoint.operation)
+
+
+@pytest.mark.parametrize("proof", ["strict", "warn"])
+@pytest.mark.parametrize("failing", ENDPOINTS, ids=lambda endpoint: endpoint.operation.value)
+async def test_only_the_endpoint_that_fails_is_refused_and_only_under_strict(failing: Profile, proof: Proof) -> None:
+    shape = replace(SHAPE, flaws=Flaws(ignores_salt=frozenset({Endpoint(failing.path)})))
+    async with Simulator(shape) as flawed, following(engine := engine_at(flawed.url, proof=proof)) as engines:
+        await until(lambda: is_settled(engine))
+        for other in ENDPOINTS:
+            if other is failing and proof == "strict":
+                assert "does not separate by cache_salt" in refusal(engines, other.operation).message
+            else:
+                assert pools(engines, other.operation)
+
+
+async def test_strict_refuses_what_is_not_proven_and_names_the_check(redis: RedisServer, tmp_path: Path) -> None:
+    """Through the whole gate, before a byte goes to the engine."""
+    flaws = Flaws(ignores_salt=frozenset({Endpoint.CHAT}), hides_cached_tokens=frozenset({Endpoint.COMPLETIONS}))
+    async with (
+        Simulator(replace(SHAPE, flaws=flaws)) as flawed,
+        gate_bed(redis.settings(), [flawed.url], tmp_path) as bed,
+    ):
+        asked: dict[str, tuple[object, str]] = {
+            "/v1/chat/completions": (chat(), "cache_salt"),
+            "/v1/completions": ({"model": "tiny", "prompt": "Hello"}, "--enable-prompt-tokens-details"),
+        }
+        flawed.requests.clear()
+        for path, (document, check) in asked.items():
+            status, answered, body = await bed.post(path, document)
+            error = json.loads(body)["error"]
+            assert (status, error["code"]) == (503, "engine_unavailable")
+            assert check in error["message"]
+            assert answered["Retry-After"].isdigit()
+        assert not flawed.requests
+        status, _, _ = await bed.post("/v1/responses", {"model": "tiny", "input": "Hello"})
+        assert status == 200  # always told on this endpoint
+        failures = [line for line in bed.lines() if line.get("verdict") == "failed"]
+        assert [(line["level"], line["endpoint"]) for line in failures] == [("error", "/v1/chat/completions")]
+
+
+async def test_off_never_probes() -> None:
+    async with Simulator(LEAKY) as flawed, following(engine_at(flawed.url, proof="off")) as engines:
+        await until(lambda: engines.ready)
+        await asyncio.sleep(0.1)
+        assert pools(engines)
+        assert not flawed.requests
+
+
+async def test_before_the_first_proof_strict_refuses() -> None:
+    shape = EngineShape(pace=Pace(prefill_tokens_per_second=100.0))  # a probe takes long
+    async with Simulator(shape) as slow, following(engine_at(slow.url)) as engines:
+        await slow.wait_for(lambda: len(slow.requests) > 0)
+        assert not engines.ready
+        assert "not been probed" in refusal(engines).message
+
+
+# Verdicts that are lost and won again.
+
+
+async def test_an_engine_that_comes_later_is_found_and_proven() -> None:
+    async with Simulator(SHAPE) as placeholder:
+        url = placeholder.url
+    async with following(engine_at(url, models=frozenset({"tiny"}))) as engines:
+        assert "can be reached" in refusal(engines).message
+        await asyncio.sleep(0.2)
+        async with Simulator(SHAPE, port=int(url.rpartition(":")[2])):
+            await until(lambda: engines.ready)
+            assert pools(engines)
+
+
+async def test_an_engine_that_ends_loses_its_verdicts_at_once() -> None:
+    async with Simulator(SHAPE) as sound:
+        engine = engine_at(sound.url)
+        async with following(engine) as engines:
+            await until(lambda: is_settled(engine))
+            await sound.__aexit__(None, None, None)
+            await until(lambda: not engine.replicas[0].findings, seconds=5)
+            assert not engines.ready
+            assert "can be reached" in refusal(engines).message
+
+
+async def test_another_engine_at_the_same_address_is_never_used_on_the_old_ones_proof() -> None:
+    """At every moment: either the replica has no verdict, or what answers there is what was proven."""
+    async with Simulator(SHAPE) as sound:
+        port = int(sound.url.rpartition(":")[2])
+        engine = engine_at(sound.url)
+        async with following(engine) as engines:
+            await until(lambda: is_settled(engine))
+            (old,) = pools(engines)
+            await sound.__aexit__(None, None, None)
+            async with Simulator(LEAKY, port=port) as leaky:
+                # A request that was let through on the old proof and only now gets to its connection.
+                with pytest.raises(OSError):
+                    await old.new_leg()
+                refusal(engines)
+                await until(lambda: is_settled(engine))
+                assert set(verdicts(engine.replicas[0]).values()) == {"failed"}
+                for endpoint in ENDPOINTS:
+                    refusal(engines, endpoint.operation)
+                probes = {received.salt for received in leaky.requests}
+                assert all(salt is not None and salt.startswith("sg1-") for salt in probes)
+
+
+async def test_requests_never_reach_a_replaced_engine_before_its_proof(redis: RedisServer, tmp_path: Path) -> None:
+    async with Simulator(SHAPE) as sound:
+        port = int(sound.url.rpartition(":")[2])
+        async with gate_bed(redis.settings(), [sound.url], tmp_path) as bed:
+            assert (await bed.post())[0] == 200
+            await sound.__aexit__(None, None, None)
+            async with Simulator(LEAKY, port=port) as leaky, asyncio.timeout(30):
+                answers = [(await bed.post())[0]]
+                while not [line for line in bed.lines() if line.get("verdict") == "failed"]:
+                    answers.append((await bed.post())[0])
+                    await asyncio.sleep(0.01)
+                answers += [(await bed.post())[0] for _ in range(3)]
+                assert set(answers) <= {502, 503}
+                assert not [received for received in leaky.requests if b"Hello" in received.body]
+
+
+class Pipe:
+    """A port that passes bytes to an engine, until its connections are cut."""
+
+    def __init__(self, url: str) -> None:
+        self._target = ("127.0.0.1", int(url.rpartition(":")[2]))
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    async def start(self) -> str:
+        self._server = await asyncio.start_server(self._pass, "127.0.0.1", 0)
+        return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    async def stop(self) -> None:
+        self._server.close()
+        self.cut()
+        await asyncio.sleep(0.05)
+
+    def cut(self) -> None:
+        for writer in self._writers:
+            writer.close()
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, to = await asyncio.open_connection(*self._target)
+        self._writers |= {writer, to}
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._copy(reader, to))
+            tasks.create_task(self._copy(there, writer))
+
+    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while data := await reader.read(65536):
+                writer.write(data)
+                await writer.drain()
+        except ConnectionError:
+            pass
+        finally:
+            writer.close()
+            self._writers.discard(writer)
+
+
+@pytest.mark.parametrize("same", [True, False])
+async def test_after_a_cut_the_same_process_keeps_its_proof_and_another_is_proven_anew(same: bool) -> None:
+    starts = [b"1.0"]
+
+    def born(page: bytes) -> bytes:
+        return page + b"process_start_time_seconds %b\n" % starts[-1]
+
+    async with Simulator(SHAPE) as sound, Facade([sound], born) as facade:
+        pipe = Pipe(facade.url)
+        engine = engine_at(await pipe.start())
+        async with following(engine) as engines:
+            await until(lambda: is_settled(engine))
+            starts.append(b"1.0" if same else b"2.0")
+            sound.requests.clear()
+            pipe.cut()
+            await until(lambda: not engine.replicas[0].findings, seconds=5)
+            refusal(engines)
+            await until(lambda: engines.ready)
+            if same:
+                # What was found is in force again before it could be found anew.
+                assert len(sound.requests) < 8
+                assert set(verdicts(engine.replicas[0]).values()) == {"proven"}
+            else:
+                await until(lambda: is_settled(engine))
+                assert len(sound.requests) >= 4 * len(ENDPOINTS)
+        await pipe.stop()
+
+
+async def test_an_engine_that_closes_every_connection_is_never_ready_and_never_hammered() -> None:
+    """Then nothing tells when it is replaced. Its operator is told to keep connections alive."""
+    questions: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        questions.append(request.path)
+        response = web.json_response({"data": [{"id": "tiny"}]})
+        response.force_close()
+        return response
+
+    application = web.Application()
+    application.router.add_get("/{path:.*}", answer)
+    runner = web.AppRunner(application, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    async with following(engine_at(f"http://127.0.0.1:{runner.addresses[0][1]}")) as engines:
+        await asyncio.sleep(1.5)
+        assert not engines.ready
+        refusal(engines)
+        assert len(questions) < 12
+    await runner.cleanup()
+
+
+async def test_a_probe_that_says_nothing_takes_no_proof_back_and_a_failure_does() -> None:
+    """While the leash holds the process is the same: a full queue or a busy counter is no news of it."""
+    hiding = replace(SHAPE, flaws=Flaws(hides_cached_tokens=frozenset(Endpoint)))
+    async with Simulator(SHAPE) as sound, Simulator(hiding) as silent, Simulator(LEAKY) as leaky:
+        engine = engine_at(sound.url)
+        (replica,) = engine.replicas
+        replica.models = (Model("tiny", base=True),)
+        engines = Engines([engine], KEY, lambda *_: None)
+        for at, expected in ((silent, "unknown"), (sound, "proven"), (silent, "proven"), (leaky, "failed")):
+            async with leash(pool_of(at.url), lambda: None) as held:
+                await engines._prove_once(engine, replica, held)
+            assert verdicts(replica)["chat"] == expected
+        engines.close()
+
+
+# Replicas and models.
+
+
+async def test_of_several_replicas_only_the_proven_ones_are_used() -> None:
+    async with Simulator(SHAPE) as sound, Simulator(LEAKY) as leaky:
+        engine = engine_at(leaky.url, sound.url)
+        async with following(engine) as engines:
+            await until(lambda: is_settled(engine))
+            for endpoint in ENDPOINTS:
+                assert list(pools(engines, endpoint.operation)) == [engine.replicas[1].pool]
+
+
+async def test_a_replica_that_does_not_serve_the_model_is_not_asked_for_it() -> None:
+    async with Simulator(SHAPE) as one, Simulator(replace(SHAPE, models=("other",))) as two:
+        engine = engine_at(one.url, two.url)
+        async with following(engine) as engines:
+            await until(lambda: is_settled(engine))
+            assert list(pools(engines)) == [engine.replicas[0].pool]
+            assert sorted(engines.models(SCOPE)) == ["other", "tiny"]
+
+
+async def test_a_replica_that_is_away_is_used_only_where_no_other_is_left() -> None:
+    async with Simulator(SHAPE) as sound:
+        engine = engine_at("http://127.0.0.1:9", sound.url, proof="warn")
+        async with following(engine) as engines:
+            await until(lambda: engines.ready)
+            assert list(pools(engines)) == [engine.replicas[1].pool]
+
+
+async def test_the_configured_models_are_served_also_before_the_engine_told_of_them() -> None:
+    async with following(engine_at("http://127.0.0.1:9", models=frozenset({"tiny"}))) as engines:
+        assert list(engines.models(SCOPE)) == ["tiny"]
+        refusal(engines)
+        with pytest.raises(ModelNotAllowed):
+            engines.replicas(SCOPE, "other", Operation.CHAT)
+
+
+async def test_only_configured_models_of_an_engine_are_served() -> None:
+    shape = replace(SHAPE, models=("tiny", "other"))
+    async with Simulator(shape) as sound, following(engine_at(sound.url, models=frozenset({"tiny"}))) as engines:
+        await until(lambda: engines.ready)
+        assert list(engines.models(SCOPE)) == ["tiny"]
+
+
+async def test_an_engine_without_its_configured_models_says_so() -> None:
+    engine_of = partial(engine_at, models=frozenset({"missing"}))
+    async with Simulator(SHAPE) as sound, following(engine := engine_of(sound.url)) as engines:
+        await until(lambda: is_settled(engine))
+        with pytest.raises(EngineUnavailable, match="configured to serve"):
+            engines.replicas(SCOPE, "missing", Operation.CHAT)
+
+
+async def test_a_model_at_two_engines_is_refused_and_told_rather_than_chosen() -> None:
+    async with Simulator(SHAPE) as one, Simulator(replace(SHAPE, models=("tiny", "own"))) as two:
+        first, second = engine_at(one.url), engine_at(two.url, name="second")
+        async with following(first, second) as engines:
+            await until(lambda: is_settled(first) and is_settled(second))
+            assert refusal(engines).reason == "model_at_two_engines"
+            own = engines.replicas(SCOPE, "own", Operation.CHAT)
+            assert list(own) == [second.replicas[0].pool]
+
+
+async def test_the_configuration_decides_which_of_two_engines_serves_a_model() -> None:
+    async with Simulator(SHAPE) as one, Simulator(SHAPE) as two:
+        asked = engine_at(one.url)
+        named = engine_at(two.url, name="second", models=frozenset({"tiny"}))
+        async with following(asked, named) as engines:
+            await until(lambda: is_settled(asked) and is_settled(named))
+            assert list(pools(engines)) == [named.replicas[0].pool]
+
+
+async def test_an_adapter_is_only_for_projects_that_list_it() -> None:
+    shape = replace(SHAPE, adapters={"lora": "tiny"})
+    async with Simulator(shape) as sound, following(engine_at(sound.url)) as engines:
+        await until(lambda: engines.ready)
+        assert list(engines.models(SCOPE)) == ["tiny"]
+        listing = replace(SCOPE, models=frozenset({"lora", "gone"}))
+        assert list(engines.models(listing)) == ["lora"]
+        assert engines.replicas(listing, "lora", Operation.CHAT)
+        with pytest.raises(ModelNotAllowed):
+            engines.replicas(SCOPE, "lora", Operation.CHAT)
+        with pytest.raises(ModelNotAllowed):
+            engines.replicas(listing, "tiny", Operation.CHAT)
+        with pytest.raises(ModelNotFound):
+            engines.replicas(listing, "gone", Operation.CHAT)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"no json",
+        b"[]",
+        b"{}",
+        b'{"data":1}',
+        b'{"data":{}}',
+        b'{"data":[1]}',
+        b'{"data":[{}]}',
+        b"[" * 100_000,
+        b'{"data":"' + b"x" * 1000 + b'"}',
+    ],
+)
+async def test_an_engine_whose_model_list_makes_no_sense_is_not_reached(body: bytes) -> None:
+    async with _listing(body) as url, following(engine_at(url)) as engines:
+        await asyncio.sleep(0.3)
+        assert not engines.ready
+        refusal(engines)
+
+
+async def test_names_that_no_client_could_ask_for_are_left_out_of_the_models() -> None:
+    names = ["tiny", "", "x" * 257, "\ud800", 1, None, ["a"]]
+    body = json.dumps({"data": [{"id": name} for name in names]}).encode()
+    async with _listing(body) as url:
+        engine = engine_at(url, proof="off")
+        async with following(engine) as engines:
+            await until(lambda: engines.ready)
+            assert list(engines.models(SCOPE)) == ["tiny"]
+
+
+@asynccontextmanager
+async def _listing(body: bytes) -> AsyncIterator[str]:
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(body=body, content_type="application/json")
+
+    application = web.Application()
+    application.router.add_get("/v1/models", answer)
+    runner = web.AppRunner(application, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+def test_two_engines_of_which_one_tells_an_adapter_of_the_name_make_no_base_model() -> None:
+    one, two = engine_at("http://127.0.0.1:9"), engine_at("http://127.0.0.1:9", name="second")
+    one.replicas[0].models = (Model("x", base=True),)
+    two.replicas[0].models = (Model("x", base=False),)
+    for order in ([one, two], [two, one]):
+        served = served_by(order)["x"]
+        assert served.engine is None
+        assert not served.model.base
