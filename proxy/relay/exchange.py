@@ -55,8 +55,9 @@ class Patience:
 
 
 class Exchange:
-    """See the module. It is the leg's Sink and the downstream's Listener; `done` has its end. `abandoned`: the client is
-    gone, also where the exchange had ended before.
+    """See the module. It is the leg's Sink and the downstream's Listener; `done` has its end.
+
+    `abandoned`: the client is gone, also where the exchange had ended before.
     """
 
     __slots__ = (
