@@ -12,7 +12,6 @@ from functools import partial
 from importlib.metadata import version
 from typing import Final
 
-import msgspec
 import structlog
 
 from config.addresses import UnixAddress, listen_address, upstream_address
@@ -27,6 +26,7 @@ from observability.telemetry import Telemetry
 from proxy.answers import refusal_headers
 from proxy.assurance.engines import Engine, Engines, Replica
 from proxy.assurance.verdict import Verdict
+from proxy.channel import WorkerState
 from proxy.directory.connect import open_store
 from proxy.directory.view import DirectoryView
 from proxy.gateway import Gateway, Policy
@@ -49,14 +49,6 @@ CUT_SECONDS: Final = 2.0
 CANCEL_AGAIN_SECONDS: Final = 0.2
 
 _log = structlog.get_logger("saltgate.gate")
-
-
-class WorkerState(msgspec.Struct, frozen=True):
-    """What a worker tells its supervisor: what it still waits for before it can serve, and its metrics so far."""
-
-    waits_for: tuple[str, ...]
-    open_requests: int
-    metrics: bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,8 +30,7 @@ from config.addresses import TcpAddress, UnixAddress, listen_address
 from config.settings import Settings
 from observability.exposition import Snapshot, exposition, merge
 from observability.logs import configure_logs
-from proxy.app import WorkerState
-from proxy.worker import NUMBER_BYTES, Assignment, frame, read_frame
+from proxy.channel import NUMBER_BYTES, Assignment, WorkerState, frame, read_frame
 
 FIRST_RESTART_SECONDS: Final = 0.5
 LONGEST_RESTART_SECONDS: Final = 30.0

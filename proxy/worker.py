@@ -14,7 +14,6 @@ import signal
 import socket
 import sys
 import time
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -24,29 +23,10 @@ import uvloop
 from config.settings import Settings
 from observability.logs import configure_logs
 from proxy.app import Gate, open_gate
+from proxy.channel import Assignment, frame, read_frame
 from proxy.tls import listener_context
 
-_LENGTH_BYTES: Final = 4
-NUMBER_BYTES: Final = 4
 _log = structlog.get_logger("saltgate.worker")
-
-
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """What a worker is given: settings, its number, and what its logs and metrics call it."""
-
-    settings: Settings
-    number: int
-    instance: str
-
-
-async def read_frame(reader: asyncio.StreamReader) -> bytes:
-    """One message of the socket pair. Raises IncompleteReadError at its end."""
-    return await reader.readexactly(int.from_bytes(await reader.readexactly(_LENGTH_BYTES), "big"))
-
-
-def frame(message: bytes) -> bytes:
-    return len(message).to_bytes(_LENGTH_BYTES, "big") + message
 
 
 def main() -> None:

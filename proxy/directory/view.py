@@ -129,7 +129,7 @@ class DirectoryView:
         previous, self._reading = self._reading, reading
         for fault in set(reading.faults) - set(previous.faults):
             # Without the fault's message, which may name people: `saltgate directory show` tells it.
-            _log.error("directory_record_left_out", record=fault.key)
+            _log.error("directory_record_left_out", record=fault.key or "directory file")
         if reading.snapshot.ring is None and (previous.snapshot.ring is not None or previous is NOTHING_READ):
             _log.error("salt_ring_missing", remedy="saltgate directory import")
         if self._confirmed is None or reading.snapshot is not previous.snapshot:

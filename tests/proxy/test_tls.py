@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import pty
 import ssl
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -152,9 +155,41 @@ def test_certificates_that_fit_are_no_fault(authority: Authority) -> None:
     assert list(faulty_certificates(good)) == []
 
 
-def test_every_certificate_that_cannot_be_used_is_told_by_its_key_and_never_asks_for_a_password(
+async def test_an_encrypted_key_is_refused_and_its_password_not_asked_for_on_the_terminal(
     authority: Authority, tmp_path: Path
 ) -> None:
+    tls = authority.tls("127.0.0.1", password=b"secret-password")
+    (tmp_path / "key.pem").write_bytes(tls.key.value)
+    program = f"""
+import os
+from pathlib import Path
+os.open(os.ttyname(0), os.O_RDWR)  # now it is the session's own terminal
+from config.secret import Secret
+from config.settings import Tls
+from proxy.tls import listener_context
+try:
+    listener_context(Tls(certificate=Path({str(tls.certificate)!r}), key=Secret(Path("key.pem").read_bytes(), "")))
+except OSError:
+    print("refused")
+"""
+    ours, terminal = pty.openpty()
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-P", "-c", program),
+            cwd=tmp_path,
+            stdin=terminal,
+            stdout=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+        async with asyncio.timeout(30):
+            output, _ = await process.communicate()
+        assert output == b"refused\n"
+    finally:
+        os.close(terminal)
+        os.close(ours)
+
+
+def test_every_certificate_that_cannot_be_used_is_told_by_its_key(authority: Authority, tmp_path: Path) -> None:
     encrypted = authority.tls("127.0.0.1", password=b"secret-password")
     other = ClientCertificate(certificate=authority.tls("127.0.0.2").certificate, key=authority.tls("127.0.0.1").key)
     (tmp_path / "empty.pem").touch()

@@ -23,11 +23,15 @@ def pool_of(url: str) -> Pool:
 
 
 class Facade:
-    """POSTs go to the engines in turn; /metrics is theirs together, each with its own number, and then `alter`ed."""
+    """POSTs go to the engines in turn, or in the order of `turns`, over and over; /metrics is theirs together, each
+    with its own number, and then `alter`ed.
+    """
 
-    def __init__(self, engines: Sequence[Simulator], alter: Alter = lambda page: page) -> None:
+    def __init__(
+        self, engines: Sequence[Simulator], alter: Alter = lambda page: page, *, turns: Sequence[int] | None = None
+    ) -> None:
         self._engines = engines
-        self._turns = itertools.cycle(engines)
+        self._turns = itertools.cycle(engines if turns is None else [engines[turn] for turn in turns])
         self._alter = alter
         application = web.Application(client_max_size=0)
         application.router.add_get("/metrics", self._metrics)

@@ -134,6 +134,14 @@ async def test_no_number_of_ranks_hides_that_the_salt_is_ignored(endpoint: Profi
         assert (await found(facade.url, endpoint)).verdict is Verdict.FAILED
 
 
+@EVERY
+async def test_the_other_salts_are_as_many_as_there_are_ranks(endpoint: Profile) -> None:
+    """In the worst order: both requests of the first salt to one rank, each other salt to one that is fresh."""
+    shape = flawed(ignores_salt=frozenset({Endpoint(endpoint.path)}))
+    async with _simulators(shape, 4) as engines, Facade(engines, turns=(0, 0, 1, 2, 3, 0)) as facade:
+        assert (await found(facade.url, endpoint)).verdict is Verdict.FAILED
+
+
 @asynccontextmanager
 async def _simulators(shape: EngineShape, count: int) -> AsyncIterator[list[Simulator]]:
     async with AsyncExitStack() as stack:
@@ -206,6 +214,22 @@ async def test_hits_that_are_counted_late_are_waited_for(ignored: bool) -> None:
     async with Simulator(shape) as engine, Facade([engine], late) as facade:
         finding = await found(facade.url, EMBEDDINGS)
         assert finding.verdict is (Verdict.FAILED if ignored else Verdict.PROVEN)
+
+
+async def test_hits_that_are_not_counted_in_time_are_not_taken_for_none() -> None:
+    """The counters stand still as soon as the first salt's reuse was counted: the other salts' is not seen."""
+    held: list[bytes] = []
+
+    def freeze(page: bytes) -> bytes:
+        if held:
+            return held[0]
+        if not re.search(rb"(?m)^vllm:prefix_cache_hits_total\{[^}]*\} 0.0$", page):
+            held.append(page)
+        return page
+
+    shape = flawed(ignores_salt=frozenset({Endpoint.EMBEDDINGS}))
+    async with Simulator(shape) as engine, Facade([engine], freeze) as facade:
+        assert (await found(facade.url, EMBEDDINGS)).verdict is Verdict.UNKNOWN
 
 
 async def test_two_workers_that_prove_at_once_both_come_to_an_end() -> None:
