@@ -18,6 +18,8 @@ from proxy.demo.ports import Ports
 from proxy.demo.simulator import ALL_ENDPOINTS, AT_ONCE, EngineShape, Flaws, Simulator
 from proxy.demo.stage import EngineUrl, StageFailed, open_stage, redis_server
 
+pytestmark = pytest.mark.process
+
 PYTHON = (sys.executable, "-S", "-c")
 
 
