@@ -86,6 +86,15 @@ class Downstream(web.RequestHandler):
             self._leave()
             transport.abort()
 
+    def _pause_reading_for_buffer(self) -> None:
+        """aiohttp's queue of pipelined requests is full. With reading paused nobody would hear the client leave, and the
+        engine would work for nobody: who sends that many requests behind an open one is cut.
+        """
+        transport = self.transport
+        self._leave()
+        if transport is not None:
+            transport.abort()
+
     def pause_writing(self) -> None:
         super().pause_writing()
         self._watch_stall()

@@ -538,3 +538,21 @@ async def test_a_stream_that_outlasts_the_drain_limit_ends_with_an_error_event(
         assert (await outcome(bed))["outcome"] == "drained"
 
     await on(redis, tmp_path, RawEngine((Send(STREAM_HEAD), Send(chunk(TOKEN)), WaitForPeer())), use)
+
+
+@pytest.mark.parametrize("leave", ["leave_by_fin", "leave_by_rst"])
+async def test_requests_queued_behind_an_open_one_do_not_hide_that_the_client_left(
+    leave: str, redis: RedisServer, tmp_path: Path
+) -> None:
+    engine = RawEngine((WaitForPeer(),))
+
+    async def use(bed: GateBed) -> None:
+        async with GoneClient.to(bed.url) as client:
+            await ask(bed, client, streaming=False)
+            await engine.request()
+            await client.send(b"GET /v1/models HTTP/1.1\r\nHost: a\r\n\r\n" * 1000)
+            getattr(client, leave)()
+            await engine.peer_closed(seconds=5)
+        assert (await outcome(bed))["outcome"] == "client_gone"
+
+    await on(redis, tmp_path, engine, use)
