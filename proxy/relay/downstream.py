@@ -87,8 +87,9 @@ class Downstream(web.RequestHandler):
             transport.abort()
 
     def _pause_reading_for_buffer(self) -> None:
-        """aiohttp's queue of pipelined requests is full. With reading paused nobody would hear the client leave, and the
-        engine would work for nobody: who sends that many requests behind an open one is cut.
+        """aiohttp's queue of pipelined requests is full: who sends that many behind an open one is cut.
+
+        With reading paused nobody would hear the client leave, and the engine would work for nobody.
         """
         transport = self.transport
         self._leave()
