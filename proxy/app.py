@@ -188,7 +188,9 @@ def _front(gateway: Gateway, recorder: Recorder, settings: Settings) -> Front:
             record.refused(refusal.code, refusal.status, refusal.reason)
         return b"Content-Type: application/json\r\n" + answer_headers(record) + refusal_headers(refusal, url)
 
-    return Front(gateway.handle, failed, stall_seconds=settings.timeouts.stall)
+    return Front(
+        gateway.handle, failed, request_seconds=settings.timeouts.request, stall_seconds=settings.timeouts.stall
+    )
 
 
 def issuer_tls(issuers: tuple[IssuerSettings, ...]) -> dict[str, ssl.SSLContext]:

@@ -130,9 +130,11 @@ class Gateway:
         admission = await self._admit(tuple(request.headers.items()), route, record)
         if isinstance(route.wanted, ListModels):
             return self._list_models(request, route.wanted, admission.scope, record)
+        began = time.perf_counter()
         body = await read_upload(
             request, maximum_bytes=self.policy.maximum_body_bytes, seconds=self.policy.request_seconds
         )
+        record.stage("body", time.perf_counter() - began)
         stamped, replicas = self._stamp(route.wanted, body, admission, record)
         return await self.relay.relay(stamped, replicas, request, record)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from aiohttp import HttpVersion11, web
+from aiohttp import HttpVersion10, HttpVersion11, web
 
 from proxy.refusals import BodyTooLarge, InvalidRequest, UnsupportedMediaType
 from proxy.relay.downstream import ClientGone
@@ -36,10 +36,13 @@ async def read_upload(request: web.BaseRequest, *, maximum_bytes: int, seconds: 
 
 
 def _check_head(request: web.BaseRequest, maximum_bytes: int) -> None:
+    if request.version not in {HttpVersion10, HttpVersion11}:
+        raise InvalidRequest("saltgate speaks HTTP/1.1 only.", reason="http_version")
     types = request.headers.getall("Content-Type", ())
     if len(types) != 1 or types[0].partition(";")[0].strip().lower() != "application/json":
         raise UnsupportedMediaType("Send the body as Content-Type: application/json.")
-    if request.headers.get("Content-Encoding", "identity").strip().lower() != "identity":
+    codings = request.headers.getall("Content-Encoding", ())
+    if any(coding.strip().lower() != "identity" for coding in codings):
         raise UnsupportedMediaType("Send the body without Content-Encoding.")
     if "Upgrade" in request.headers:
         raise InvalidRequest("saltgate speaks HTTP/1.1 only; leave out the Upgrade header.", param="Upgrade")

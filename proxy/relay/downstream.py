@@ -2,12 +2,16 @@
 
 aiohttp tells a handler nothing of a client that leaves while its answer is paused, and little before the first byte. So
 the connection itself tells the exchange: FIN while a request is open, RST and loss at any time mean that the client is
-gone (contract section 5, leaving), and a full write buffer holds the engine until the client reads on.
+gone (contract section 5, leaving), and a full write buffer holds the engine until the client reads on. A client that
+takes nothing is cut after a while, whether its answer still runs or only waits to be taken.
 """
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import struct
+import termios
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
@@ -39,7 +43,7 @@ class ClientGone(Exception):  # noqa: N818 - an event, not an error
 class Downstream(web.RequestHandler):
     """See the module. `gone` stays True once the client has left."""
 
-    __slots__ = ("_front", "_stall", "gone", "listener")
+    __slots__ = ("_front", "_late", "_stall", "_untaken", "_wire", "gone", "listener")
 
     def __init__(self, front: Front, *, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(
@@ -53,14 +57,17 @@ class Downstream(web.RequestHandler):
             lingering_time=5.0,
         )
         self._front = front
+        self._wire: asyncio.Transport | None = None  # until it is lost; aiohttp forgets its own when it begins to close
+        self._late: asyncio.TimerHandle | None = None
         self._stall: asyncio.TimerHandle | None = None
+        self._untaken = 0
         self.gone = False
         self.listener: Listener | None = None
 
     @property
     def idle(self) -> bool:
-        """Whether no request is open on this connection."""
-        return self._current_request is None and not self._messages
+        """Whether it waits for a request, the answer to the one before having been taken."""
+        return self._waiter is not None and not self._waiter.done()
 
     @property
     def served(self) -> bool:
@@ -69,32 +76,52 @@ class Downstream(web.RequestHandler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         assert self.transport is not None
-        self.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self._wire = self.transport
+        self._wire.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
 
     def connection_lost(self, exc: BaseException | None) -> None:
+        self._wire = None
+        self._forget_late()
         self._leave()
         super().connection_lost(exc)
 
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if not self.idle:
+            self._forget_late()
+        elif data and self._late is None:  # the beginning of a request's head
+            self._late = self._loop.call_later(self._front.request_seconds, self._abort)
+
     def eof_received(self) -> None:
         """FIN. With a request open the client is gone; abort, since close() would wait for a buffer nobody reads."""
-        transport = self.transport
-        if transport is None:
-            return
-        if self.idle:
-            self._watch_stall()
+        if self._current_request is not None or self._messages:
+            self._abort()
         else:
-            self._leave()
-            transport.abort()
+            self._watch_stall()  # what follows is close()
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """The answer is written. The next request begins when most of it was taken, so that answers never pile up."""
+        finished = await super().finish_response(request, resp, start_time)
+        self._watch_stall()
+        if self.writing_paused and self.transport is not None:
+            await self._drain_helper()
+        return finished
+
+    def pause_reading(self) -> None:
+        """A body comes faster than it is read. Behind an open request nobody reads it: see the next method."""
+        if self.listener is not None:
+            self._abort()
+        else:
+            super().pause_reading()
 
     def _pause_reading_for_buffer(self) -> None:
         """aiohttp's queue of pipelined requests is full: who sends that many behind an open one is cut.
 
         With reading paused nobody would hear the client leave, and the engine would work for nobody.
         """
-        transport = self.transport
-        self._leave()
-        if transport is not None:
-            transport.abort()
+        self._abort()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -104,7 +131,7 @@ class Downstream(web.RequestHandler):
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._forget_stall()
+        self._watch_stall()
         if self.listener is not None:
             self.listener.release()
 
@@ -125,8 +152,10 @@ class Downstream(web.RequestHandler):
             raise ConnectionError("the answer has begun already")
         return self._front.answer_failure(request, refusal, exc)
 
-    def log_exception(self, *args: object, **kw: object) -> None:
-        """aiohttp's own report of a failure: the front reports it, without the request's bytes."""
+    def log_exception(self, *args: object, **kw: object) -> None:  # noqa: ARG002 - they may quote the request's bytes
+        """aiohttp's own report of what it could not handle: the front reports it."""
+        error = kw.get("exc_info")
+        self._front.report_failure(error if isinstance(error, BaseException) else None)
 
     def _leave(self) -> None:
         self.gone = True
@@ -135,21 +164,47 @@ class Downstream(web.RequestHandler):
         if listener is not None:
             listener.client_gone()
 
+    def _abort(self) -> None:
+        wire = self._wire
+        self._leave()
+        if wire is not None:
+            wire.abort()
+
     def _watch_stall(self) -> None:
-        if self._stall is None:
-            self._stall = self._loop.call_later(self._front.stall_seconds, self._stalled)
+        """Look from now on whether the client takes what waits for it."""
+        self._forget_stall()
+        if self._wire is not None and self._wire.get_write_buffer_size():
+            self._untaken = _untaken_bytes(self._wire)
+            self._stall = self._loop.call_later(self._front.stall_seconds, self._look_at_stall)
 
     def _forget_stall(self) -> None:
         if self._stall is not None:
             self._stall.cancel()
             self._stall = None
 
-    def _stalled(self) -> None:
-        self._stall = None
-        transport = self.transport
-        self._leave()
-        if transport is not None:
-            transport.abort()
+    def _look_at_stall(self) -> None:
+        if self.listener is not None and not self.writing_paused:
+            self._stall = None  # an answer runs and is taken; when that ends, this begins anew
+        elif self._wire is not None and 0 < self._untaken <= _untaken_bytes(self._wire):
+            self._abort()
+        else:
+            self._watch_stall()
+
+    def _forget_late(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+
+def _untaken_bytes(wire: asyncio.Transport) -> int:
+    """What the client has not taken yet: our buffer, and the kernel's."""
+    waiting = wire.get_write_buffer_size()
+    try:
+        queued = fcntl.ioctl(wire.get_extra_info("socket").fileno(), termios.TIOCOUTQ, bytes(4))
+    except OSError:
+        return waiting
+    unacknowledged: int = struct.unpack("i", queued)[0]
+    return waiting + unacknowledged
 
 
 class Front(Server):
@@ -160,11 +215,16 @@ class Front(Server):
         handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
         failed: Callable[[Refusal, BaseException | None], bytes],
         *,
+        request_seconds: float,
         stall_seconds: float,
     ) -> None:
-        """`failed` records a failure that has no request of its own and returns the header lines of its answer."""
+        """`failed` records a failure that has no request of its own and returns the header lines of its answer.
+
+        A client is cut that needs more than `request_seconds` for a head, or takes nothing for `stall_seconds`.
+        """
         super().__init__(handler, handler_cancellation=False)
         self._failed = failed
+        self.request_seconds = request_seconds
         self.stall_seconds = stall_seconds
 
     def __call__(self) -> Downstream:
@@ -176,7 +236,7 @@ class Front(Server):
 
     @property
     def busy(self) -> bool:
-        """Whether a request is open on any connection."""
+        """Whether a request is open on any connection, or an answer that was not taken yet."""
         return any(not downstream.idle for downstream in self.downstreams)
 
     def close_idle(self) -> None:
@@ -193,8 +253,10 @@ class Front(Server):
     def answer_failure(
         self, request: web.BaseRequest, refusal: Refusal, exc: BaseException | None
     ) -> web.StreamResponse:
-        headers = self._failed(refusal, exc)
-        answer = Answer(request)
-        answer.whole(refusal.status, headers + b"Connection: close\r\n", refusal.document(Dialect.OPENAI))
-        answer.finished = False  # whatever follows on this connection is not to be trusted
+        answer = Answer(request, last=True)
+        answer.whole(refusal.status, self._failed(refusal, exc), refusal.document(Dialect.OPENAI))
         return answer
+
+    def report_failure(self, exc: BaseException | None) -> None:
+        """A fault of ours that no answer tells any more."""
+        self._failed(GateError("saltgate failed."), exc)

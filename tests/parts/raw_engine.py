@@ -12,7 +12,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Literal, Self
+from typing import Literal, Self, cast
 
 from proxy.demo.simulator.engine import Counters
 from proxy.demo.simulator.pages import metrics_page, models_page, openapi_page
@@ -195,8 +195,7 @@ class RawConnection(asyncio.Protocol):
         engine.connections.append(self)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's transports are no subclasses of asyncio's
         self._player = asyncio.get_running_loop().create_task(self._play())
 
     def data_received(self, data: bytes) -> None:

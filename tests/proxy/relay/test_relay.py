@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 import pytest
 
 from config.settings import Timeouts
-from tests.parts.gate_bed import GateBed, chat, gate_bed
+from tests.parts.gate_bed import GateBed, chat
 from tests.parts.gone_client import GoneClient, post
 from tests.parts.raw_engine import (
     LAST_CHUNK,
@@ -29,45 +29,7 @@ from tests.parts.raw_engine import (
     json_answer,
 )
 from tests.parts.redis_server import RedisServer
-
-TOKEN = b'data: {"choices":[{"index":0,"delta":{"content":"\xe3\x81\x93"}}]}\n\n'
-DONE = b"data: [DONE]\n\n"
-ANSWER = b'{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":1}}'
-
-
-def stream(*events: bytes) -> Sequence[Step]:
-    return (Send(STREAM_HEAD), *(Send(chunk(event)) for event in events), Send(LAST_CHUNK))
-
-
-async def ask(bed: GateBed, client: GoneClient, *, streaming: bool, path: str = "/v1/chat/completions") -> None:
-    document = chat(stream=streaming) if path != "/v1/messages" else chat(stream=streaming, max_tokens=9)
-    await client.send(post(path, document, bed.headers()))
-
-
-async def on(
-    redis: RedisServer,
-    folder: Path,
-    engine: RawEngine,
-    use: Callable[[GateBed], Awaitable[None]],
-    timeouts: Timeouts | None = None,
-) -> None:
-    async with (
-        engine,
-        gate_bed(redis.settings(), [engine.url], folder, proof="off", models=("tiny",), timeouts=timeouts) as bed,
-    ):
-        await use(bed)
-        assert not bed.gate.gateway.relay.open_exchanges
-        assert not [line for line in bed.lines() if line["level"] in ("error", "critical")]
-
-
-async def outcome(bed: GateBed, number: int = 0, seconds: float = 10.0) -> dict[str, object]:
-    """The record of the request, when it is there."""
-    async with asyncio.timeout(seconds):
-        while True:
-            found = [line for line in bed.lines() if line["event"] == "request.completed"]
-            if len(found) > number:
-                return found[number]
-            await asyncio.sleep(0.01)
+from tests.proxy.relay.relay_parts import ANSWER, DONE, TOKEN, ask, on, outcome, stream
 
 
 @pytest.mark.parametrize(

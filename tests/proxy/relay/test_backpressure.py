@@ -1,0 +1,206 @@
+"""A client that takes slowly or not at all: it holds its own engine and nothing else, and loses no byte."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from config.settings import Timeouts
+from tests.parts.gate_bed import GateBed, chat
+from tests.parts.gone_client import GoneClient, post
+from tests.parts.raw_engine import (
+    LAST_CHUNK,
+    STREAM_HEAD,
+    RawEngine,
+    RawRequest,
+    Send,
+    Step,
+    WaitForPeer,
+    chunk,
+    json_answer,
+)
+from tests.parts.redis_server import RedisServer
+from tests.proxy.relay.relay_parts import ANSWER, DONE, ask, on, outcome
+
+PATH = "/v1/chat/completions"
+PLAIN: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
+
+
+def large_stream(mark: bytes, pieces: int) -> Sequence[bytes]:
+    return [b": %b %06d " % (mark, number) + mark * 15_000 + b"\n\n" for number in range(pieces)]
+
+
+def steps(events: Sequence[bytes]) -> Sequence[Step]:
+    return (Send(STREAM_HEAD), *(Send(chunk(event)) for event in events), Send(chunk(DONE)), Send(LAST_CHUNK))
+
+
+def resident_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * 4096
+
+
+async def until_paused(bed: GateBed, connections: int = 1) -> None:
+    async with asyncio.timeout(20):
+        while sum(downstream.writing_paused for downstream in bed.gate.front.downstreams) < connections:
+            await asyncio.sleep(0.01)
+
+
+class ByText(RawEngine):
+    """Answers each request with the large stream that its text names."""
+
+    def answer_to(self, request: RawRequest) -> Sequence[Step]:
+        super().answer_to(request)
+        if not request.body:
+            return super().answer_to(request)
+        mark = json.loads(request.body)["messages"][0]["content"].encode()
+        return steps(large_stream(mark, 300))
+
+
+async def test_two_streams_that_stall_keep_their_own_bytes(redis: RedisServer, tmp_path: Path) -> None:
+    """Both are read through one buffer, so a piece that waits must not be that buffer's."""
+
+    async def use(bed: GateBed) -> None:
+        marks = [b"abcd", b"wxyz"]
+        async with (
+            GoneClient.to(bed.url, receive_buffer=16_384) as first,
+            GoneClient.to(bed.url, receive_buffer=16_384) as second,
+        ):
+            clients = [first, second]
+            for client, mark in zip(clients, marks, strict=True):
+                await client.send(post(PATH, chat(mark.decode(), **PLAIN), bed.headers()))
+                await client.read_until(b"\r\n\r\n")
+            await until_paused(bed, 2)
+            bodies = await asyncio.gather(*(_body(client) for client in clients))
+        for body, mark in zip(bodies, marks, strict=True):
+            expected = b"".join(large_stream(mark, 300)) + DONE
+            assert hashlib.sha256(body).digest() == hashlib.sha256(expected).digest()
+
+    await on(redis, tmp_path, ByText(), use)
+
+
+async def _body(client: GoneClient) -> bytes:
+    pieces = []
+    while size := int(await client.read_until(b"\r\n", seconds=60), 16):
+        pieces.append((await client._read_exactly(size + 2, 60))[:-2])
+    return b"".join(pieces)
+
+
+async def test_a_flood_at_a_client_that_does_not_read_takes_no_memory_of_the_gate(
+    redis: RedisServer, tmp_path: Path
+) -> None:
+    piece = chunk(b": " + b"x" * 65_000 + b"\n\n")  # one object, so that the engine itself adds little
+    engine = RawEngine((Send(STREAM_HEAD), *[Send(piece)] * 1000, WaitForPeer()))
+
+    async def use(bed: GateBed) -> None:
+        async with GoneClient.to(bed.url, receive_buffer=16_384) as client:
+            await ask(bed, client, streaming=True)
+            await until_paused(bed)
+            [downstream] = [one for one in bed.gate.front.downstreams if one.writing_paused]
+            assert downstream._wire is not None
+            before, waiting = resident_bytes(), []
+            for _ in range(20):
+                await asyncio.sleep(0.02)
+                waiting.append(downstream._wire.get_write_buffer_size())
+            assert max(waiting) < 64 * 1024 * 3  # what was there, one read, and its frame
+            assert resident_bytes() - before < 8_000_000
+            assert max(connection.unsent for connection in engine.connections) > 40_000_000
+
+    await on(redis, tmp_path, engine, use)
+
+
+async def test_a_slow_client_of_a_large_whole_answer_is_not_cut_while_it_reads(
+    redis: RedisServer, tmp_path: Path
+) -> None:
+    answer = b'{"text":"' + b"x" * 8_000_000 + b'"}'
+
+    async def use(bed: GateBed) -> None:
+        async with GoneClient.to(bed.url, receive_buffer=16_384) as client:
+            await ask(bed, client, streaming=False)
+            await client.read_until(b"\r\n\r\n")
+            got = bytearray()
+            async with asyncio.timeout(60):
+                while len(got) < len(answer):
+                    # A limit's time and more goes by in all, with a little taken all along.
+                    await asyncio.sleep(0.02)
+                    got += await client._read_exactly(min(100_000, len(answer) - len(got)), 10)
+        assert got == answer
+        assert (await outcome(bed))["outcome"] == "ok"
+
+    await on(redis, tmp_path, RawEngine((Send(json_answer(answer)),)), use, Timeouts(stall=0.5))
+
+
+@pytest.mark.parametrize("leave", ["stays", "half_close"])
+async def test_a_client_that_never_takes_a_whole_answer_is_cut(leave: str, redis: RedisServer, tmp_path: Path) -> None:
+    answer = b'{"text":"' + b"x" * 16_000_000 + b'"}'
+
+    async def use(bed: GateBed) -> None:
+        async with GoneClient.to(bed.url, receive_buffer=16_384) as client:
+            await ask(bed, client, streaming=False)
+            await outcome(bed)
+            if leave == "half_close":
+                client.half_close()
+            async with asyncio.timeout(10):
+                while bed.gate.front.downstreams:
+                    await asyncio.sleep(0.01)
+
+    await on(redis, tmp_path, RawEngine((Send(json_answer(answer)),)), use, Timeouts(stall=0.3))
+
+
+async def test_requests_whose_answers_nobody_takes_are_not_answered_one_after_the_other(
+    redis: RedisServer, tmp_path: Path
+) -> None:
+    """Each of them is small; without an end of them, their answers would fill the memory."""
+    answer = b'{"text":"' + b"x" * 4_000_000 + b'"}'
+    engine = RawEngine((Send(json_answer(answer)),))
+
+    async def use(bed: GateBed) -> None:
+        async with GoneClient.to(bed.url, receive_buffer=16_384) as client:
+            await client.send(post(PATH, chat(), bed.headers()) * 20)
+            await until_paused(bed)
+            await asyncio.sleep(0.5)
+            assert len(engine.requests) <= 3
+            assert [len((await client.read_answer()).body) for _ in range(20)] == [len(answer)] * 20
+
+    await on(redis, tmp_path, engine, use)
+
+
+async def test_a_stream_behind_an_answer_that_waits_to_be_taken_is_held_from_its_first_byte(
+    redis: RedisServer, tmp_path: Path
+) -> None:
+    whole = b'{"text":"' + b"x" * 4_000_000 + b'"}'
+    engine = RawEngine((Send(json_answer(whole)),), steps([b": x\n\n"]))
+
+    async def use(bed: GateBed) -> None:
+        async with GoneClient.to(bed.url, receive_buffer=16_384) as client:
+            await ask(bed, client, streaming=False)
+            await until_paused(bed)
+            await client.send(post(PATH, chat(**PLAIN), bed.headers()))
+            assert (await client.read_answer()).body == whole
+            assert (await client.read_answer()).body == b": x\n\n" + DONE
+
+    await on(redis, tmp_path, engine, use)
+
+
+async def test_a_connection_to_an_engine_that_was_held_reads_again_for_the_next_request(
+    redis: RedisServer, tmp_path: Path
+) -> None:
+    events = large_stream(b"abcd", 300)
+    engine = RawEngine(steps(events), (Send(json_answer(ANSWER)),))
+
+    async def use(bed: GateBed) -> None:
+        async with GoneClient.to(bed.url, receive_buffer=16_384) as client:
+            await client.send(post(PATH, chat(**PLAIN), bed.headers()))
+            await client.read_until(b"\r\n\r\n")
+            await until_paused(bed)
+            assert await _body(client) == b"".join(events) + DONE
+        await outcome(bed)
+        assert (await bed.post())[0] == 200
+        assert len({request.connection for request in engine.requests}) == 1
+
+    await on(redis, tmp_path, engine, use)

@@ -1,0 +1,151 @@
+"""Which connection and which replica a request goes to, and how often it may go."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.parts.gate_bed import GateBed, chat, gate_bed
+from tests.parts.gone_client import GoneClient
+from tests.parts.raw_engine import Close, RawEngine, Reset, Send, Sleep, WaitForPeer, json_answer
+from tests.parts.redis_server import RedisServer
+from tests.proxy.relay.relay_parts import ANSWER, ask, nothing_held, on, outcome
+
+GOOD = (Send(json_answer(ANSWER)),)
+
+
+@asynccontextmanager
+async def gate_before(redis: RedisServer, folder: Path, *engines: RawEngine) -> AsyncIterator[GateBed]:
+    async with AsyncExitStack() as stack:
+        for engine in engines:
+            await stack.enter_async_context(engine)
+        urls = [engine.url for engine in engines]
+        bed = await stack.enter_async_context(gate_bed(redis.settings(), urls, folder, proof="off", models=("tiny",)))
+        replicas = bed.gate.engines.engines[0].replicas
+        async with asyncio.timeout(10):
+            while not all(replica.reachable for replica in replicas):
+                await asyncio.sleep(0.01)
+        yield bed
+        await nothing_held(bed)
+
+
+def refuse_connections(engine: RawEngine) -> None:
+    """From now on. Those that there are stay, so the gate does not know yet."""
+    engine._server.close()
+
+
+async def test_a_replica_that_takes_no_connection_is_passed_over(redis: RedisServer, tmp_path: Path) -> None:
+    first, second = RawEngine(GOOD), RawEngine(GOOD)
+    async with gate_before(redis, tmp_path, first, second) as bed:
+        refuse_connections(first)
+        for _ in range(3):
+            assert (await bed.post())[0] == 200
+        assert (len(first.requests), len(second.requests)) == (0, 3)
+
+
+async def test_no_replica_that_takes_a_connection_is_a_503_that_says_when_to_try_again(
+    redis: RedisServer, tmp_path: Path
+) -> None:
+    engine = RawEngine(GOOD)
+    async with gate_before(redis, tmp_path, engine) as bed:
+        refuse_connections(engine)
+        status, headers, body = await bed.post()
+        assert status == 503
+        assert b'"engine_unavailable"' in body
+        assert "Retry-After" in headers
+
+
+async def test_a_request_that_reached_a_replica_never_goes_to_another(redis: RedisServer, tmp_path: Path) -> None:
+    first, second = RawEngine((Close(),)), RawEngine((Close(),))
+    async with gate_before(redis, tmp_path, first, second) as bed:
+        assert (await bed.post())[0] == 502
+        assert (len(first.requests), len(second.requests)) == (1, 0)
+
+
+async def test_the_once_more_of_a_reuse_race_may_go_to_another_replica(redis: RedisServer, tmp_path: Path) -> None:
+    first, second = RawEngine(GOOD, (Close(),)), RawEngine((Close(),), GOOD)
+    async with gate_before(redis, tmp_path, first, second) as bed:
+        assert (await bed.post())[0] == 200
+        refuse_connections(first)
+        # The second replica breaks too: then the request was sent twice, and that is the end of it.
+        assert (await bed.post())[0] == 502
+        assert (len(first.requests), len(second.requests)) == (2, 1)
+
+
+async def test_a_request_that_was_sent_and_can_go_nowhere_again_is_a_failure_of_the_engine(
+    redis: RedisServer, tmp_path: Path
+) -> None:
+    engine = RawEngine(GOOD, (Close(),))
+    async with gate_before(redis, tmp_path, engine) as bed:
+        assert (await bed.post())[0] == 200
+        refuse_connections(engine)
+        assert (await bed.post())[0] == 502
+
+
+@pytest.mark.parametrize("death", [(Close(),), (Reset(),)], ids=["fin", "rst"])
+async def test_an_engine_that_always_dies_gets_the_request_once_more_and_then_never(
+    death: tuple[Close | Reset], redis: RedisServer, tmp_path: Path
+) -> None:
+    engine = RawEngine(GOOD, death)
+
+    async def use(bed: GateBed) -> None:
+        assert (await bed.post())[0] == 200
+        assert (await bed.post())[0] == 502
+        assert len(engine.requests) == 3  # the good one, the waiting connection, the new one
+        assert (await bed.post())[0] == 502
+        assert len(engine.requests) == 4  # no connection waits any more, so there is no race to lose
+
+    await on(redis, tmp_path, engine, use)
+
+
+async def test_a_connection_that_dies_late_had_begun_and_is_not_tried_again(redis: RedisServer, tmp_path: Path) -> None:
+    engine = RawEngine(GOOD, (Sleep(1.2), Close()), GOOD)
+
+    async def use(bed: GateBed) -> None:
+        assert (await bed.post())[0] == 200
+        assert (await bed.post())[0] == 502
+        assert len(engine.requests) == 2
+
+    await on(redis, tmp_path, engine, use)
+
+
+async def test_a_client_that_left_gets_no_second_try(redis: RedisServer, tmp_path: Path) -> None:
+    engine = RawEngine(GOOD, (WaitForPeer(),), GOOD)
+
+    async def use(bed: GateBed) -> None:
+        assert (await bed.post())[0] == 200
+        async with GoneClient.to(bed.url) as client:
+            await ask(bed, client, streaming=False)
+            await engine.request(1)
+            client.leave_by_rst()
+        assert (await outcome(bed, 1))["outcome"] == "client_gone"
+        assert len(engine.requests) == 2
+
+    await on(redis, tmp_path, engine, use)
+
+
+async def test_an_idle_connection_that_closes_as_it_is_taken_costs_nobody_an_answer(
+    redis: RedisServer, tmp_path: Path
+) -> None:
+    """The engine closes after each answer without a word, at about the moment of the next request."""
+    tries = 100
+    scripts = [(Send(json_answer(ANSWER)), Sleep(number % 5 * 0.0004), Close()) for number in range(tries)]
+    engine = RawEngine(*scripts)
+
+    async def use(bed: GateBed) -> None:
+        statuses = []
+        for number in range(tries):
+            statuses.append((await bed.post(document=chat(str(number))))[0])
+            await asyncio.sleep(number % 3 * 0.0004)
+        assert statuses == [200] * tries
+        sent = Counter(json.loads(request.body)["messages"][0]["content"] for request in engine.requests)
+        assert len(sent) == tries
+        assert max(sent.values()) <= 2
+
+    await on(redis, tmp_path, engine, use)

@@ -1,0 +1,280 @@
+"""One connection to an engine: what counts as an answer, and when a connection may carry another one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+
+from proxy.engines.profile import Operation
+from proxy.engines.stamp import StampedRequest
+from proxy.relay.exchange import WholeAnswer
+from proxy.relay.pool import Address, Pool
+from proxy.relay.question import EngineUnreachable, ask, ask_on
+from tests.parts.raw_engine import Close, HalfClose, RawEngine, Reset, Send, Sleep, Step, Wait, WaitForPeer, json_answer
+from tests.proxy.engines.asking import body_of, stamped
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+ANSWER = b'{"n":1}'
+LENGTH = b"Content-Length: 7\r\n"
+CHUNKED = b"Transfer-Encoding: chunked\r\n"
+CHUNKS = b"7\r\n" + ANSWER + b"\r\n0\r\n\r\n"
+
+
+def request(text: str = "Hello") -> StampedRequest:
+    return stamped(Operation.CHAT, body_of(Operation.CHAT, messages=[{"role": "user", "content": text}]))
+
+
+@asynccontextmanager
+async def pool_to(engine: RawEngine) -> AsyncIterator[Pool]:
+    async with engine:
+        pool = Pool(Address(host="127.0.0.1", port=engine.port), connect_seconds=5.0)
+        try:
+            yield pool
+        finally:
+            pool.close()
+
+
+async def answer_of(*script: Step) -> WholeAnswer:
+    async with pool_to(RawEngine(script)) as pool:
+        return await ask(pool, request(), seconds=5.0)
+
+
+GOOD = {
+    "length": OK + LENGTH + b"\r\n" + ANSWER,
+    "chunks": OK + CHUNKED + b"\r\n" + CHUNKS,
+    "chunk extensions": OK + CHUNKED + b'\r\n7;a="b;c"\r\n' + ANSWER + b"\r\n0;d\r\n\r\n",
+    "trailers": OK + CHUNKED + b"\r\n7\r\n" + ANSWER + b"\r\n0\r\nX-A: b\r\nX-C: d\r\n\r\n",
+    "until it closes": OK + b"\r\n" + ANSWER,
+    "http 1.0": OK.replace(b"1.1", b"1.0") + b"\r\n" + ANSWER,
+    "interim answers": b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n"
+    + OK
+    + LENGTH
+    + b"\r\n"
+    + ANSWER,
+    "identity coding": OK + LENGTH + b"Content-Encoding: identity\r\n\r\n" + ANSWER,
+    "more after the last answer": OK + LENGTH + b"Connection: close\r\n\r\n" + ANSWER + b"nonsense",
+    "another answer behind": (OK + LENGTH + b"\r\n" + ANSWER) * 2,
+}
+
+
+@pytest.mark.parametrize("answer", GOOD.values(), ids=GOOD.keys())
+@pytest.mark.parametrize("pieces", ["one read", "byte by byte"])
+async def test_every_way_to_frame_an_answer_gives_the_same_body(answer: bytes, pieces: str) -> None:
+    sends = [Send(answer)] if pieces == "one read" else [Send(bytes([byte])) for byte in answer]
+    steps: list[Step] = []
+    for send in sends:
+        steps += [send, Wait(turned())] if pieces != "one read" else [send]
+    got = await answer_of(*steps, Close())
+    assert (got.status, got.content_type, got.body) == (200, b"application/json", ANSWER)
+
+
+def turned() -> asyncio.Event:
+    """An event that is set in a few turns of the loop, so that each byte is a read of its own."""
+    event = asyncio.Event()
+    asyncio.get_running_loop().call_later(0.001, event.set)
+    return event
+
+
+async def test_a_204_ends_with_its_head() -> None:
+    got = await answer_of(Send(b"HTTP/1.1 204 No Content\r\n\r\n"), WaitForPeer())
+    assert (got.status, got.body) == (204, b"")
+
+
+BAD = {
+    "no answer": b"",
+    "not http": b"SSH-2.0-OpenSSH_9.2\r\n\r\n",
+    "half a head": OK,
+    "two equal lengths": OK + LENGTH + LENGTH + b"\r\n" + ANSWER,
+    "two lengths": OK + LENGTH + b"Content-Length: 3\r\n\r\n" + ANSWER,
+    "a list of lengths": OK + b"Content-Length: 7, 7\r\n\r\n" + ANSWER,
+    "a signed length": OK + b"Content-Length: +7\r\n\r\n" + ANSWER,
+    "length and chunks": OK + LENGTH + CHUNKED + b"\r\n" + CHUNKS,
+    "chunks and length": OK + CHUNKED + LENGTH + b"\r\n" + CHUNKS,
+    "chunks twice": OK + CHUNKED + CHUNKED + b"\r\n" + CHUNKS,
+    "another coding": OK + b"Transfer-Encoding: gzip, chunked\r\n\r\n" + CHUNKS,
+    "chunks not last": OK + b"Transfer-Encoding: chunked, gzip\r\n\r\n" + CHUNKS,
+    "chunks in http 1.0": OK.replace(b"1.1", b"1.0") + CHUNKED + b"\r\n" + CHUNKS,
+    "another version": OK.replace(b"1.1", b"2.0") + LENGTH + b"\r\n" + ANSWER,
+    "no version": b"HTTP/0.9 200 OK\r\n" + LENGTH + b"\r\n" + ANSWER,
+    "packed": OK + LENGTH + b"Content-Encoding: gzip\r\n\r\n" + ANSWER,
+    "another protocol": b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n",
+    "interim answer with a body": b"HTTP/1.1 103 Early Hints\r\n"
+    + LENGTH
+    + b"\r\n"
+    + ANSWER
+    + OK
+    + LENGTH
+    + b"\r\n"
+    + ANSWER,
+    "interim answer with chunks": b"HTTP/1.1 100 Continue\r\n"
+    + CHUNKED
+    + b"\r\n"
+    + CHUNKS
+    + OK
+    + LENGTH
+    + b"\r\n"
+    + ANSWER,
+    "interim answers without end": b"HTTP/1.1 100 Continue\r\n\r\n" * 15_000,
+    "a head without end": OK + b"X-A: b\r\n" * 40_000,
+    "a field without end": OK + b"X-A: " + b"b" * 300_000,
+    "trailers without end": OK + CHUNKED + b"\r\n7\r\n" + ANSWER + b"\r\n0\r\n" + b"X-A: b\r\n" * 40_000,
+    "a trailer without end": OK + CHUNKED + b"\r\n7\r\n" + ANSWER + b"\r\n0\r\nX-A: " + b"b" * 300_000,
+    "a chunk extension without end": OK + CHUNKED + b"\r\n7;" + b"b" * 300_000,
+    "NUL in a field": OK + b"X-A: a\0b\r\n" + LENGTH + b"\r\n" + ANSWER,
+    "blank before the colon": OK + b"Content-Length : 7\r\n\r\n" + ANSWER,
+    "too short": OK + b"Content-Length: 8\r\n\r\n" + ANSWER,
+    "no chunk size": OK + CHUNKED + b"\r\n0x7\r\n" + ANSWER + b"\r\n0\r\n\r\n",
+    "a huge chunk size": OK + CHUNKED + b"\r\nfffffffffffffffff\r\n" + ANSWER,
+    "no end of a chunk": OK + CHUNKED + b"\r\n7\r\n" + ANSWER + b"0\r\n\r\n",
+    "half a chunk": OK + CHUNKED + b"\r\n7\r\n" + ANSWER[:3],
+    "a length in a trailer": OK + CHUNKED + b"\r\n7\r\n" + ANSWER + b"\r\n0\r\nContent-Length: 3\r\n\r\n",
+    "no last chunk": OK + CHUNKED + b"\r\n7\r\n" + ANSWER + b"\r\n",
+}
+
+
+@pytest.mark.parametrize("answer", BAD.values(), ids=BAD.keys())
+async def test_what_is_no_whole_and_clear_answer_is_none(answer: bytes) -> None:
+    with pytest.raises(EngineUnreachable):
+        await answer_of(Send(answer), Close())
+
+
+ENDLESS = ["a head without end", "a field without end", "trailers without end", "a trailer without end"]
+
+
+@pytest.mark.parametrize("name", [*ENDLESS, "interim answers without end", "a chunk extension without end"])
+async def test_an_engine_that_never_comes_to_the_point_is_left_at_once(name: str) -> None:
+    engine = RawEngine((Send(BAD[name]), WaitForPeer()))
+    async with pool_to(engine) as pool:
+        with pytest.raises(EngineUnreachable):
+            await ask(pool, request(), seconds=30.0)
+        await engine.peer_closed(seconds=5.0)
+
+
+async def test_a_reset_is_no_end_of_an_answer_that_ends_with_its_connection() -> None:
+    with pytest.raises(EngineUnreachable):
+        await answer_of(Send(OK + b"\r\n" + ANSWER), Sleep(0.05), Reset())
+
+
+Doing = Callable[[RawEngine, Pool], Awaitable[None]]
+
+
+async def connections_of_two(first: Sequence[Step], between: Doing | None = None) -> tuple[int, int]:
+    """On which connections two requests went, the first of which was answered in this way."""
+    engine = RawEngine(first, (Send(json_answer(ANSWER)),))
+    async with pool_to(engine) as pool:
+        for number in range(2):
+            leg = pool.idle_leg() or await pool.new_leg()
+            assert (await ask_on(leg, pool, request(), seconds=5.0)).body == ANSWER
+            if number == 0 and between is not None:
+                await between(engine, pool)
+        return engine.requests[0].connection, engine.requests[1].connection
+
+
+async def test_a_connection_is_used_again_after_an_answer_in_good_order() -> None:
+    for answer in (OK + LENGTH + b"\r\n" + ANSWER, GOOD["trailers"], GOOD["interim answers"]):
+        first, second = await connections_of_two((Send(answer),))
+        assert first == second
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        GOOD["another answer behind"],
+        GOOD["more after the last answer"],
+        OK + LENGTH + b"\r\n" + ANSWER + b"nonsense",
+        OK + LENGTH + b"Connection: close\r\n\r\n" + ANSWER,
+        OK.replace(b"1.1", b"1.0") + LENGTH + b"\r\n" + ANSWER,
+    ],
+    ids=["an answer behind", "nonsense after close", "nonsense", "close", "http 1.0"],
+)
+async def test_a_connection_is_not_used_again_after_any_other(answer: bytes) -> None:
+    first, second = await connections_of_two((Send(answer), WaitForPeer()))
+    assert first != second
+
+
+async def test_an_engine_that_speaks_out_of_turn_is_left() -> None:
+    speak = asyncio.Event()
+
+    async def between(engine: RawEngine, pool: Pool) -> None:
+        speak.set()
+        await engine.peer_closed()
+
+    first, second = await connections_of_two(
+        (Send(json_answer(ANSWER)), Wait(speak), Send(json_answer(b"evil"))), between
+    )
+    assert first != second
+
+
+async def test_a_connection_that_the_engine_closed_is_not_taken() -> None:
+    speak = asyncio.Event()
+
+    async def between(engine: RawEngine, pool: Pool) -> None:
+        speak.set()
+        await engine.peer_closed()
+
+    first, second = await connections_of_two((Send(json_answer(ANSWER)), Wait(speak), HalfClose()), between)
+    assert first != second
+
+
+@asynccontextmanager
+async def deaf_engine(*says: bytes) -> AsyncIterator[Pool]:
+    """An engine that reads the beginning of a request and no more, says this, and sends FIN where it says nothing."""
+    writers: list[asyncio.StreamWriter] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        await reader.readexactly(1000)
+        writer.writelines(says)
+        if not says:
+            writer.write_eof()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=1000)
+    try:
+        yield Pool(Address(host="127.0.0.1", port=server.sockets[0].getsockname()[1]), connect_seconds=5.0)
+    finally:
+        server.close()
+        for writer in writers:
+            writer.transport.abort()
+        await server.wait_closed()
+
+
+async def test_a_connection_is_not_used_again_when_the_answer_came_before_the_request_was_read() -> None:
+    """The rest would be the beginning of the next request, and may never be read."""
+    async with deaf_engine(json_answer(ANSWER, "413 Content Too Large")) as pool:
+        answer = await ask(pool, request("x" * 20_000_000), seconds=10.0)
+        assert (answer.status, answer.body) == (413, ANSWER)
+        assert pool.idle_leg() is None
+
+
+async def test_an_engine_that_ends_without_reading_the_request_is_noticed_at_once() -> None:
+    """Not when its side of the connection has taken all, which may be never."""
+    async with deaf_engine() as pool:
+        with pytest.raises(EngineUnreachable, match="silent"):
+            await ask(pool, request("x" * 20_000_000), seconds=10.0)
+
+
+async def test_a_connection_that_was_lost_before_the_request_takes_none() -> None:
+    async with pool_to(RawEngine()) as pool:
+        leg = await pool.new_leg()
+        leg.abort()
+        with pytest.raises(EngineUnreachable, match="silent"):
+            await ask_on(leg, pool, request(), seconds=5.0)
+        await asyncio.sleep(0)
+        with pytest.raises(EngineUnreachable, match="silent"):
+            await ask_on(leg, pool, request(), seconds=5.0)
+
+
+async def test_a_request_is_built_from_constants_and_carries_one_length() -> None:
+    engine = RawEngine((Send(json_answer(ANSWER)),))
+    async with pool_to(engine) as pool:
+        asked = request()
+        await ask(pool, asked, seconds=5.0)
+        sent = await engine.request()
+    assert sent.line == b"POST /v1/chat/completions HTTP/1.1"
+    assert sent.body == asked.body
+    assert sent.header(b"content-length") == [b"%d" % len(asked.body)]
+    assert sent.header(b"accept-encoding") == [b"identity"]
+    assert not sent.header(b"transfer-encoding")
