@@ -112,8 +112,15 @@ class GateBed:
                 await asyncio.sleep(0.01)
 
     def lines(self) -> list[dict[str, object]]:
-        """The log so far, a line each."""
+        """The log so far, a line each. A request's line may come after its answer: see completed."""
         return [json.loads(line) for line in self.log.read_text().splitlines()]
+
+    async def completed(self, requests: int, seconds: float = 10.0) -> list[dict[str, object]]:
+        """The lines of at least so many requests, as soon as they are there. Raises TimeoutError."""
+        async with asyncio.timeout(seconds):
+            while len(found := [line for line in self.lines() if line["event"] == "request.completed"]) < requests:
+                await asyncio.sleep(0.01)
+        return found
 
 
 def chat(text: str = "Hello", **more: object) -> dict[str, object]:

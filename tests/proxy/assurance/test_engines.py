@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -223,6 +223,7 @@ class Pipe:
     def __init__(self, url: str) -> None:
         self._target = ("127.0.0.1", int(url.rpartition(":")[2]))
         self._writers: set[asyncio.StreamWriter] = set()
+        self._passing: set[asyncio.Task[None]] = set()
 
     async def start(self) -> str:
         self._server = await asyncio.start_server(self._pass, "127.0.0.1", 0)
@@ -231,18 +232,19 @@ class Pipe:
     async def stop(self) -> None:
         self._server.close()
         self.cut()
-        await asyncio.sleep(0.05)
+        await asyncio.gather(*self._passing)
 
     def cut(self) -> None:
         for writer in self._writers:
-            writer.close()
+            writer.transport.abort()
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._passing.add(task)
         there, to = await asyncio.open_connection(*self._target)
         self._writers |= {writer, to}
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._copy(reader, to))
-            tasks.create_task(self._copy(there, writer))
+        await asyncio.gather(self._copy(reader, to), self._copy(there, writer))
 
     async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -253,6 +255,8 @@ class Pipe:
             pass
         finally:
             writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
             self._writers.discard(writer)
 
 

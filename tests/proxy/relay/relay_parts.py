@@ -48,12 +48,7 @@ async def on(
 
 async def outcome(bed: GateBed, number: int = 0, seconds: float = 10.0) -> dict[str, object]:
     """The record of the request, when it is there."""
-    async with asyncio.timeout(seconds):
-        while True:
-            found = [line for line in bed.lines() if line["event"] == "request.completed"]
-            if len(found) > number:
-                return found[number]
-            await asyncio.sleep(0.01)
+    return (await bed.completed(number + 1, seconds))[number]
 
 
 async def nothing_held(bed: GateBed, seconds: float = 5.0) -> None:
