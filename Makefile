@@ -3,13 +3,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 # The virtual environment first: setup may have put a redis-server there.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
+# Compiled tests are kept: the second run begins sooner.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup test processes lint engine demo lock reference
 
 help:
 	@echo "make setup      the virtual environment, from the lock"
 	@echo "make test       the quick tests"
-	@echo "make processes  the tests that start saltgate serve and saltgate demo as a person would"
+	@echo "make processes  the tests that start the commands as a person would, and those with the official clients"
 	@echo "make lint       ruff, mypy, import contracts"
 	@echo "make engine     the tests against a real vLLM on the CPU (downloads about 1 GB once)"
 	@echo "make demo       the whole product on this machine: saltgate demo"
@@ -22,11 +24,14 @@ $(VENV)/.ready: requirements-dev.lock pyproject.toml .ci/setup
 	sh .ci/setup $(VENV)
 	touch $@
 
+# Half of a test's time is waiting for sockets, so there are more workers than cores.
+WORKERS := $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) * 3 / 2 )))
+
 test: setup
-	$(BIN)/python -m pytest -n auto -m "not engine and not process" $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not engine and not process" $(ARGS)
 
 processes: setup
-	$(BIN)/python -m pytest -n auto -m process $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) -m process $(ARGS)
 
 engine: setup
 	$(BIN)/python -m pytest -m engine tests/engine $(ARGS)

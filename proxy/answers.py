@@ -9,7 +9,7 @@ from typing import Final
 from aiohttp import web
 
 from observability.record import Record
-from proxy.refusals import Dialect, Refusal, Unauthenticated
+from proxy.refusals import Dialect, DoubtfulFraming, Refusal, Unauthenticated
 from proxy.relay.answer import Answer
 from proxy.relay.relay import answer_headers
 from proxy.routes import METADATA_PATH
@@ -22,7 +22,10 @@ def refusal_answer(
 ) -> web.StreamResponse:
     """The refusal in the caller's form, with the headers that tell a program what to do, and its record."""
     record.refused(refusal.code, refusal.status, refusal.reason)
-    return _answer(request, refusal.status, refusal.document(dialect), record, refusal_headers(refusal, public_url))
+    answer = Answer(request, last=isinstance(refusal, DoubtfulFraming))
+    headers = _JSON + refusal_headers(refusal, public_url) + answer_headers(record)
+    answer.whole(refusal.status, headers, refusal.document(dialect))
+    return answer
 
 
 def refusal_headers(refusal: Refusal, public_url: str) -> bytes:
@@ -78,10 +81,6 @@ def _model(model: str) -> dict[str, object]:
 def _answer_json(request: web.BaseRequest, document: object, record: Record) -> web.StreamResponse:
     record.answered(200)
     record.ended("ok")
-    return _answer(request, 200, json.dumps(document, ensure_ascii=False).encode(), record, b"")
-
-
-def _answer(request: web.BaseRequest, status: int, body: bytes, record: Record, headers: bytes) -> web.StreamResponse:
     answer = Answer(request)
-    answer.whole(status, _JSON + headers + answer_headers(record), body)
+    answer.whole(200, _JSON + answer_headers(record), json.dumps(document, ensure_ascii=False).encode())
     return answer

@@ -33,7 +33,7 @@ from proxy.relay.downstream import ClientGone
 from proxy.relay.pool import Pool
 from proxy.relay.relay import Relay
 from proxy.routes import Generate, ListModels, ResourceMetadata, Route, dialect_of, find_route, named_scope
-from proxy.uploads import read_upload
+from proxy.uploads import check_framing, read_upload
 
 
 class Identities(Protocol):
@@ -105,6 +105,7 @@ class Gateway:
         """Serve one request, record it once, whatever happens."""
         target = request.raw_path
         try:
+            check_framing(request)
             route = find_route(request.method, target)
         except Refusal as refusal:
             with self.recorder.request(method=request.method, route=None) as record:

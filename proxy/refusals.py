@@ -50,6 +50,10 @@ class InvalidRequest(Refusal):
     status, code = 400, "invalid_request"
 
 
+class DoubtfulFraming(InvalidRequest):
+    """Where the request ends is not certain, so nothing after it on its connection is read (RFC 9112 section 11.2)."""
+
+
 class ScopeRequired(Refusal):
     status, code = 400, "scope_required"
 

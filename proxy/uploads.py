@@ -7,10 +7,24 @@ from typing import Final
 
 from aiohttp import HttpVersion10, HttpVersion11, web
 
-from proxy.refusals import BodyTooLarge, InvalidRequest, UnsupportedMediaType
+from proxy.refusals import BodyTooLarge, DoubtfulFraming, InvalidRequest, UnsupportedMediaType
 from proxy.relay.downstream import ClientGone
 
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+def check_framing(request: web.BaseRequest) -> None:
+    """Raises DoubtfulFraming where another reader of these bytes might see a request end elsewhere.
+
+    RFC 9112 sections 6.1 and 6.3. Two lengths, and a length beside chunks, aiohttp refuses before it asks us.
+    """
+    if request.version not in {HttpVersion10, HttpVersion11}:
+        raise DoubtfulFraming("saltgate speaks HTTP/1.1 only.", reason="http_version")
+    codings = request.headers.getall("Transfer-Encoding", ())
+    if not codings:
+        return
+    if request.version != HttpVersion11 or len(codings) > 1 or codings[0].strip().lower() != "chunked":
+        raise DoubtfulFraming("Send the body with a Content-Length, or as Transfer-Encoding: chunked in HTTP/1.1.")
 
 
 async def read_upload(request: web.BaseRequest, *, maximum_bytes: int, seconds: float) -> bytes:
@@ -32,12 +46,10 @@ async def read_upload(request: web.BaseRequest, *, maximum_bytes: int, seconds: 
     except ConnectionError as error:
         raise ClientGone from error
     except web.RequestPayloadError as error:
-        raise InvalidRequest("The request's body is not well-formed HTTP/1.1.", reason="framing") from error
+        raise DoubtfulFraming("The request's body is not well-formed HTTP/1.1.") from error
 
 
 def _check_head(request: web.BaseRequest, maximum_bytes: int) -> None:
-    if request.version not in {HttpVersion10, HttpVersion11}:
-        raise InvalidRequest("saltgate speaks HTTP/1.1 only.", reason="http_version")
     types = request.headers.getall("Content-Type", ())
     if len(types) != 1 or types[0].partition(";")[0].strip().lower() != "application/json":
         raise UnsupportedMediaType("Send the body as Content-Type: application/json.")

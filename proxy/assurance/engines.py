@@ -187,11 +187,9 @@ class Engines:
         served = self._served.get(model)
         if scope.models is not None and model not in scope.models:
             raise _not_allowed()
-        if served is None:
-            self._need_answers()
+        if served is None or not _may_use(scope, served.model):
+            self._need_answers()  # first, so that a model that is not the caller's looks like one that is not there
             raise _not_allowed() if scope.models is None else _not_found()
-        if not _may_use(scope, served.model):
-            raise _not_allowed()
         if served.engine is None:
             raise EngineUnavailable(
                 "Two engines serve a model of this name, so saltgate does not choose. The operator names the model "

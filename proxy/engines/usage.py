@@ -107,8 +107,9 @@ _NOTHING_REUSED: Final = Raw(b'{"cached_tokens":0,"cache_write_tokens":0}')
 
 
 def holds_salt(salt: Salt, data: bytes) -> bool:
-    """Whether an answer would tell the salt that protects it."""
-    return salt.value.encode("ascii") in data
+    """Whether an answer would tell the salt that protects it, or where it begins or ends (as a cut echo does)."""
+    beginning, end = salt.marks
+    return beginning in data or end in data
 
 
 class _Answer(msgspec.Struct):

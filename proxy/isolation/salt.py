@@ -46,6 +46,18 @@ class Salt:
     key_id: str
     fingerprint: str
 
+    @property
+    def marks(self) -> tuple[bytes, bytes]:
+        """Its beginning and its end: whoever repeats the salt repeats one of them, also where he cuts it.
+
+        60 bits of the digest in each, so that no other text has one by chance.
+        """
+        value = self.value.encode("ascii")
+        return value[: len(SALT_PREFIX) + len(self.key_id) + 1 + _MARK], value[-_MARK:]
+
+
+_MARK: Final = 10
+
 
 def salt_for(unit: Unit | ProbeUnit, *, epoch: int, key: SaltKey) -> Salt:
     """The unit's salt. The same unit, epoch and key give the same salt on every machine; others never do."""

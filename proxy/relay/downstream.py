@@ -18,7 +18,7 @@ from typing import Final, Protocol
 from aiohttp import web
 from aiohttp.web_server import Server
 
-from proxy.refusals import Dialect, GateError, InvalidRequest, Refusal
+from proxy.refusals import Dialect, DoubtfulFraming, GateError, Refusal
 from proxy.relay.answer import Answer
 
 WRITE_BUFFER_BYTES: Final = 64 * 1024
@@ -144,7 +144,7 @@ class Downstream(web.RequestHandler):
     ) -> web.StreamResponse:
         """The answer to what never became a request, or to our own fault. Neither quotes anything."""
         refusal = (
-            InvalidRequest("The request is not well-formed HTTP/1.1, or its head is too large.", reason="framing")
+            DoubtfulFraming("The request is not well-formed HTTP/1.1, or its head is too large.")
             if status == 400
             else GateError("saltgate failed on this request. The operator finds it in the log by the request id.")
         )

@@ -2,7 +2,7 @@
 
 The bytes leave as they came and when they came, with three exceptions. While something has to be hidden, whole events
 leave and an event's beginning waits for its end: nobody can use half an event. Bytes that may be the beginning of the
-salt wait for the next ones. And an event that nobody but the gate asked for is left out.
+salt, or of its last characters, wait for the next ones. And an event that nobody but the gate asked for is left out.
 """
 
 from __future__ import annotations
@@ -140,9 +140,9 @@ class Observer:
         "_hiding",
         "_last_dropped",
         "_look",
+        "_marks",
         "_muted",
         "_operation",
-        "_salt",
         "_sent",
         "_show_reuse",
         "_suspect",
@@ -166,8 +166,8 @@ class Observer:
         self._hide_usage = hide_usage
         self._show_reuse = show_reuse
         self._hiding = hide_usage or not show_reuse
-        self._salt = salt.value.encode("ascii")
-        self._suspect = b""  # the end of what was read, where it may be the beginning of the salt
+        self._marks = salt.marks
+        self._suspect = b""  # the end of what was read, where it may be the beginning of a mark
         self._tail = bytearray()  # an event's beginning
         self._sent = 0  # how much of `_tail` was given back already, while hiding
         self._blind = False  # `_tail` is the end of an event that is too long to be looked at
@@ -213,19 +213,20 @@ class Observer:
     # The salt.
 
     def _without_salt(self, data: bytes) -> bytes:
-        """The data, less an end that may be the beginning of the salt; nothing once the salt was seen."""
+        """The data, less an end where a mark of the salt may begin; nothing once one was seen."""
         if self._suspect:
             data = self._suspect + data
             self._suspect = b""
-        if self.salt_seen or self._salt in data:
+        beginning, end = self._marks
+        if self.salt_seen or beginning in data or end in data:
             self.salt_seen = True
             return b""
-        if data.endswith(b"\n"):  # as nearly every read ends, and no salt begins
+        if data.endswith(b"\n"):  # as nearly every read ends, and no mark begins
             return data
-        for length in range(min(len(self._salt) - 1, len(data)), 0, -1):
-            if data.endswith(self._salt[:length]):
-                self._suspect = data[-length:]
-                return data[:-length]
+        length = max(_overlap(data, mark) for mark in self._marks)
+        if length:
+            self._suspect = data[-length:]
+            return data[:-length]
         return data
 
     # From bytes to events.
@@ -487,3 +488,9 @@ def _messages_token(delta: _MessagesDelta | None) -> TokenKind | None:
     if delta.thinking:
         return "reasoning"
     return "tool_call" if delta.partial_json else None
+
+
+def _overlap(data: bytes, mark: bytes) -> int:
+    """How many bytes at the end of the data the mark may begin with."""
+    lengths = range(min(len(mark) - 1, len(data)), 0, -1)
+    return next((length for length in lengths if data.endswith(mark[:length])), 0)

@@ -21,6 +21,8 @@ from proxy.demo.simulator.shape import Endpoint
 from tests.parts.gate_bed import GateBed, gate_bed
 from tests.parts.redis_server import RedisServer
 
+pytestmark = pytest.mark.process  # importing them alone takes seconds
+
 HELLO: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Hello"}]
 HI: list[MessageParam] = [{"role": "user", "content": "Hello"}]
 # Enough blocks of 16 tokens that a reuse shows, and time between tokens for a client to leave.

@@ -397,6 +397,16 @@ async def test_the_configuration_decides_which_of_two_engines_serves_a_model() -
             assert list(pools(engines)) == [named.replicas[0].pool]
 
 
+@pytest.mark.parametrize("model", ["lora", "nowhere"])
+async def test_while_an_engine_has_not_told_an_adapter_of_others_looks_like_no_model(model: str) -> None:
+    shape = replace(SHAPE, adapters={"lora": "tiny"})
+    silent = engine_at("http://127.0.0.1:9", name="silent")
+    async with Simulator(shape) as sound, following(engine_at(sound.url), silent) as engines:
+        await until(lambda: engines.ready)
+        with pytest.raises(EngineUnavailable):
+            engines.replicas(SCOPE, model, Operation.CHAT)
+
+
 async def test_an_adapter_is_only_for_projects_that_list_it() -> None:
     shape = replace(SHAPE, adapters={"lora": "tiny"})
     async with Simulator(shape) as sound, following(engine_at(sound.url)) as engines:

@@ -7,6 +7,7 @@ import pytest
 
 from proxy.engines.profile import Operation
 from proxy.engines.usage import Usage, clean_answer, hide_reuse, holds_salt, read_usage
+from proxy.isolation.salt import SaltKey, salt_for
 from tests.proxy.engines.asking import SALT
 
 OPENAI = (Operation.CHAT, Operation.COMPLETIONS, Operation.EMBEDDINGS)
@@ -135,6 +136,18 @@ def test_hiding_what_is_not_told_changes_nothing() -> None:
     assert hide_reuse(Operation.CHAT, b"null") is None
 
 
+VALUE = SALT.value.encode()
+
+
 def test_a_salt_is_found_anywhere_in_an_answer() -> None:
-    assert holds_salt(SALT, b'{"x":["' + SALT.value.encode() + b'"]}')
-    assert not holds_salt(SALT, SALT.value[:-1].encode())
+    assert holds_salt(SALT, b'{"x":["' + VALUE + b'"]}')
+
+
+@pytest.mark.parametrize("echo", [VALUE[:-1], VALUE[1:], VALUE[:25], VALUE[-25:], VALUE[:25] + b"..." + VALUE[-25:]])
+def test_a_salt_that_is_cut_as_error_messages_cut_values_is_found(echo: bytes) -> None:
+    assert holds_salt(SALT, b'{"error":"bad value: ' + echo + b'"}')
+
+
+def test_what_every_salt_of_a_key_begins_with_is_no_salt() -> None:
+    assert not holds_salt(SALT, b"sg1-k1-")
+    assert not holds_salt(SALT, salt_for(SALT.unit, epoch=1, key=SaltKey("k1", bytes(32))).value.encode())

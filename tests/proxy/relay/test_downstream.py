@@ -169,6 +169,37 @@ async def test_a_body_over_the_limit_is_refused_while_it_still_comes(redis: Redi
     await on(redis, tmp_path, RawEngine(GOOD), use, public=Public(max_body=100_000))
 
 
+@pytest.mark.parametrize(
+    ("start", "framing"),
+    [
+        ("POST {path} HTTP/1.1", "Transfer-Encoding: gzip, chunked"),
+        ("POST {path} HTTP/1.1", "Transfer-Encoding: identity, chunked"),
+        ("POST {path} HTTP/1.1", "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked"),
+        ("POST {path} HTTP/1.0", "Transfer-Encoding: chunked"),
+        ("GET /v1/models HTTP/1.0", "Transfer-Encoding: chunked"),
+        ("GET /nowhere HTTP/1.1", "Transfer-Encoding: gzip, chunked"),
+    ],
+)
+async def test_framing_that_two_readers_may_read_differently_ends_the_connection(
+    start: str, framing: str, redis: RedisServer, tmp_path: Path
+) -> None:
+    engine = RawEngine(GOOD)
+
+    async def use(bed: GateBed) -> None:
+        head = chunked(bed).replace(b"Transfer-Encoding: chunked", framing.encode(), 1)
+        lines = start.format(path=PATH).encode() + head[head.index(b"\r\n") :]
+        body = json.dumps(chat()).encode()
+        smuggled = f"GET /v1/models HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {bed.token()}\r\n\r\n".encode()
+        async with GoneClient.to(bed.url) as client:
+            await client.send(lines + b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body) + smuggled)
+            got = await client.read_to_end()
+        assert got.startswith(b"HTTP/1.1 400 ")
+        assert got.count(b"HTTP/1.1 ") == 1
+        assert not engine.requests
+
+    await on(redis, tmp_path, engine, use)
+
+
 @pytest.mark.parametrize("more", ["Content-Encoding: gzip", "Content-Type: text/plain"])
 async def test_a_body_in_disguise_is_a_415(more: str, redis: RedisServer, tmp_path: Path) -> None:
     async def use(bed: GateBed) -> None:

@@ -497,6 +497,17 @@ def test_a_salt_in_single_bytes_is_seen() -> None:
     assert seen.salt_seen
 
 
+@pytest.mark.parametrize("cut", range(1, 25))
+def test_a_salt_that_is_told_in_part_is_seen_at_every_cut(cut: int) -> None:
+    for part in (SALT.value[:25], SALT.value[-25:]):
+        seen = observer()
+        event = chunk({"content": f"the salt is {part}..."})
+        at = event.index(part.encode()) + cut
+        seen.feed(event[:at])
+        assert seen.feed(event[at:]) + seen.finish() == b""
+        assert seen.salt_seen
+
+
 def test_the_beginning_of_a_salt_alone_is_only_a_text() -> None:
     seen = observer()
     stream = b"data: sg1-k1-vGND"
