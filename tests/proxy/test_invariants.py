@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,19 +13,33 @@ import pytest
 from config.secret import Secret
 from config.settings import Telemetry
 from observability.exposition import exposition
-from proxy.demo.simulator import AT_ONCE, EngineShape, Fault, FaultKind, Simulator
+from proxy.demo.simulator import AT_ONCE, EngineShape, Fault, FaultKind, Received, Simulator
 from proxy.directory.changes import grant
 from proxy.directory.model import user
+from proxy.engines.profile import ENDPOINTS
 from proxy.isolation.salt import SaltKey, salt_for
 from proxy.isolation.unit import ProjectUnit
 from tests.parts.gate_bed import BASE_EPOCH, KEY, GateBed, chat, gate_bed
 from tests.parts.gone_client import GoneClient
+from tests.parts.hostile import ANSWERS, KINDS, NEVER_SERVED, WITHIN_A_SCHEMA
+from tests.parts.hostile.writing import EVIL
 from tests.parts.otlp_sink import OtlpSink
 from tests.parts.redis_server import RedisServer
 
 TESTS = Path(__file__).parent.parent
-EVIL = "sg1-k1-evil"
 SALT = salt_for(ProjectUnit("acme", "apollo"), epoch=BASE_EPOCH, key=SaltKey("k1", KEY.value)).value
+# What an engine is sent: all of it made here.
+HEADERS = {
+    b"host",
+    b"accept",
+    b"accept-encoding",
+    b"content-type",
+    b"content-length",
+    b"x-request-id",
+    b"traceparent",
+}
+
+OURS = {"model", "stream", "stream_options", "request_id", "cache_salt"}
 
 # Which tests try to break which invariant, by its number in the design.
 ELSEWHERE: Mapping[int, tuple[str, ...]] = {
@@ -101,218 +115,49 @@ def test_every_invariant_has_a_test(number: int) -> None:
 # Invariant 2.
 
 
-def request(
-    body: bytes | str | dict[str, object],
-    *lines: str,
-    path: str = "/v1/chat/completions",
-    framing: str | None = None,
-    kind: str = "application/json",
-    start: str = "POST {path} HTTP/1.1",
-) -> bytes:
-    """One request of alice's, the credentials to be filled in later."""
-    encoded = body if isinstance(body, bytes) else (body if isinstance(body, str) else json.dumps(body)).encode()
-    framing = f"Content-Length: {len(encoded)}" if framing is None else framing
-    head = [start.format(path=path), "Host: gate.test", "@credentials@", f"Content-Type: {kind}", *lines]
-    return "\r\n".join([*head, framing, "", ""]).encode() + encoded
-
-
-def chunked(*pieces: bytes, extension: str = "", trailers: str = "") -> bytes:
-    encoded = b"".join(b"%x%b\r\n%b\r\n" % (len(piece), extension.encode(), piece) for piece in pieces)
-    return encoded + b"0\r\n" + trailers.encode() + b"\r\n"
-
-
-def member(text: str) -> str:
-    """A chat with a member exactly as it is written."""
-    return json.dumps(chat())[:-1] + "," + text + "}"
-
-
-def within_message(**more: object) -> dict[str, object]:
-    return {"model": "tiny", "messages": [{"role": "user", "content": "Hello", **more}]}
-
-
-def within_part(**more: object) -> dict[str, object]:
-    part = {"type": "text", "text": "Hello", **more}
-    return {"model": "tiny", "messages": [{"role": "user", "content": [part]}]}
-
-
-EVIL_MEMBER = f'"cache_salt":"{EVIL}"'
-DUPLICATE = f'{{"cache_salt":"{EVIL}","model":"tiny","messages":[{{"role":"user","content":"Hello"}}],{EVIL_MEMBER}}}'
-UTF8 = json.dumps(chat(cache_salt=EVIL))
-NO_CREDENTIALS = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-SMUGGLED = NO_CREDENTIALS + b"Content-Length: %d\r\n\r\n" % len(UTF8) + UTF8.encode()
-
-TOP_LEVEL: dict[str, object] = {
-    "a text": EVIL,
-    "the right one": SALT,
-    "empty": "",
-    "null": None,
-    "a number": 1,
-    "false": False,
-    "a list": [EVIL],
-    "an object": {"value": EVIL},
-    "a slash": "a/b",
-    "long": "x" * 5000,
-}
-NESTED: dict[str, object] = {
-    "extra_body": {"cache_salt": EVIL},
-    "nvext": {"cache_salt": EVIL, "agent_hints": {"cache_salt": EVIL}},
-    "vllm_xargs": {"cache_salt": EVIL, "kv_transfer_params": {"cache_salt": EVIL}},
-    "kv_transfer_params": {"cache_salt": EVIL, "remote_block_ids": [1], "remote_host": "x"},
-    "ec_transfer_params": {"cache_salt": EVIL},
-    "extra_key": EVIL,
-    "metadata": {"cache_salt": EVIL},
-    "extra_args": {"cache_salt": EVIL},
-    "sampling_params": {"cache_salt": EVIL},
-    "body": {"cache_salt": EVIL},
-    "__proto__": {"cache_salt": EVIL},
-    "session_id": EVIL,
-    "request_id": EVIL,
-    "user": EVIL,
-    "prompt_cache_key": EVIL,
-    "lora_request": {"lora_name": EVIL},
-    "mm_processor_kwargs": {"cache_salt": EVIL},
-    "cacheSalt": EVIL,
-    "Cache_Salt": EVIL,
-    "CACHE_SALT": EVIL,
-    "cache-salt": EVIL,
-    " cache_salt": EVIL,
-    "cache_salt ": EVIL,
-    "cache_salt\0": EVIL,
-    "cache_s\u0430lt": EVIL,  # Cyrillic
-    "\ufeffcache_salt": EVIL,
-    "$.cache_salt": EVIL,
-}
-HOSTILE: dict[str, bytes] = {
-    **{f"top level, {name}": request(chat(cache_salt=value)) for name, value in TOP_LEVEL.items()},
-    **{f"member {name!r}": request(chat() | {name: value}) for name, value in NESTED.items()},
-    "twice": request(DUPLICATE),
-    "twice, one escaped": request(member(f'{EVIL_MEMBER},"\\u0063ache_salt":"{EVIL}"')),
-    "escaped": request(member(f'"\\u0063\\u0061che\\u005fsalt":"{EVIL}"')),
-    "escaped, last": request(member(f'"cache_sal\\u0074":"{EVIL}"')),
-    "lone surrogate": request(member(f'"cache_salt\\ud800":"{EVIL}"')),
-    "blanks": request(member(f' \t\n"cache_salt" \n: "{EVIL}" ')),
-    "in a message": request(within_message(cache_salt=EVIL)),
-    "in a part": request(within_part(cache_salt=EVIL)),
-    "a part's uuid": request(within_part(uuid=EVIL)),
-    "a part's cache_control": request(within_part(cache_control={"type": "ephemeral", "cache_salt": EVIL})),
-    "a message's member twice": request(
-        f'{{"model":"tiny","messages":[{{"role":"user","content":"a","content":"b",{EVIL_MEMBER}}}]}}'
-    ),
-    "in a tool": request(chat(tools=[{"type": "function", "function": {"name": "f"}, "cache_salt": EVIL}])),
-    "in a text": request(chat(f'"}}],"cache_salt":"{EVIL}"}}'.replace(EVIL, "in-a-text"))),
-    "trailing object": request(json.dumps(chat()) + f"{{{EVIL_MEMBER}}}"),
-    "trailing line": request(json.dumps(chat()) + f"\n{{{EVIL_MEMBER}}}\n"),
-    "leading object": request(f"{{{EVIL_MEMBER}}}" + json.dumps(chat())),
-    "a list of two": request(f"[{json.dumps(chat())},{UTF8}]"),
-    "a text of JSON": request(json.dumps(UTF8)),
-    "no JSON": request(f"cache_salt={EVIL}&model=tiny"),
-    "comments": request("/* */" + UTF8),
-    "single quotes": request(UTF8.replace('"', "'")),
-    "not a number": request(member(f'"temperature":NaN,{EVIL_MEMBER}')),
-    "control characters": request(member(f'"\tcache_salt":"{EVIL}"')),
-    "UTF-16": request(UTF8.encode("utf-16")),
-    "UTF-16 without a mark": request(UTF8.encode("utf-16-le")),
-    "UTF-16 that says so": request(UTF8.encode("utf-16-be"), kind="application/json; charset=utf-16be"),
-    "UTF-32": request(UTF8.encode("utf-32")),
-    "byte order mark": request(b"\xef\xbb\xbf" + UTF8.encode()),
-    "UTF-7 that says so": request(UTF8.encode("utf-7"), kind="application/json; charset=utf-7"),
-    "Latin-1": request(member('"user":"\xe9"').encode("latin-1")),
-    "an overlong sequence": request(member(f'"cache\xc1\x9fsalt":"{EVIL}"').encode("latin-1")),
-    "a NUL before": request(b"\0" + UTF8.encode()),
-    "gzip": request(gzip.compress(UTF8.encode()), "Content-Encoding: gzip"),
-    "gzip that does not say so": request(gzip.compress(UTF8.encode())),
-    "a coding that is none": request(UTF8, "Content-Encoding: identity, gzip"),
-    "a form": request(f"cache_salt={EVIL}", kind="application/x-www-form-urlencoded"),
-    "two content types": request(UTF8, "Content-Type: text/plain"),
-    "header": request(chat(), f"cache_salt: {EVIL}", f"X-Cache-Salt: {EVIL}", f"cache-salt: {EVIL}"),
-    "header of our own": request(chat(), f"X-Saltgate-Salt: {EVIL}", "X-Saltgate-Workspace: globex"),
-    "query": request(chat(), path=f"/v1/chat/completions?cache_salt={EVIL}"),
-    "fragment": request(chat(), path=f"/v1/chat/completions#cache_salt={EVIL}"),
-    "path": request(chat(), path=f"/v1/chat/completions/{EVIL}"),
-    "path parameters": request(chat(), path=f"/v1/chat/completions;cache_salt={EVIL}"),
-    "encoded path": request(chat(cache_salt=EVIL), path="/v1/chat%2Fcompletions"),
-    "another endpoint": request({"token_ids": [1], "cache_salt": EVIL}, path="/inference/v1/generate"),
-    "endpoint without a salt": request({"model": "tiny", "input": "Hello"}, path="/pooling"),
-    "absolute target": request(UTF8, start="POST http://gate.test{path} HTTP/1.1"),
-    "version 1.0": request(UTF8, start="POST {path} HTTP/1.0"),
-    "version 2": request(UTF8, start="POST {path} HTTP/2.0"),
-    "method in lower case": request(UTF8, start="post {path} HTTP/1.1"),
-    "method overridden": request(UTF8, "X-HTTP-Method-Override: PUT"),
-    "upgrade": request(UTF8, "Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABk"),
-    "chunked": request(chunked(UTF8[:10].encode(), UTF8[10:].encode()), framing="Transfer-Encoding: chunked"),
-    "chunked, with an extension": request(
-        chunked(UTF8.encode(), extension=f";cache_salt={EVIL}"), framing="Transfer-Encoding: chunked"
-    ),
-    "chunked, with a trailer": request(
-        chunked(UTF8.encode(), trailers=f"cache_salt: {EVIL}\r\n"), framing="Transfer-Encoding: chunked"
-    ),
-    "chunked and a length": request(
-        chunked(UTF8.encode()), framing=f"Content-Length: {len(UTF8)}\r\nTransfer-Encoding: chunked"
-    ),
-    "chunked, twice said": request(
-        chunked(UTF8.encode()), framing="Transfer-Encoding: chunked\r\nTransfer-Encoding: identity"
-    ),
-    "two lengths": request(UTF8, framing=f"Content-Length: {len(UTF8)}\r\nContent-Length: 3"),
-    "a length too short, a request in the rest": request(
-        json.dumps(chat()).encode() + SMUGGLED, framing=f"Content-Length: {len(json.dumps(chat()))}"
-    ),
-    "a request in the body": request(SMUGGLED),
-    "pipelined": request(UTF8) + request(DUPLICATE),
-    "pipelined, the second without credentials": request(UTF8) + SMUGGLED,
-    "completions": request({"model": "tiny", "prompt": "Hello", "cache_salt": EVIL}, path="/v1/completions"),
-    "completions, many": request(
-        {"model": "tiny", "prompt": ["Hello", "You"], "cache_salt": EVIL, "extra_key": EVIL}, path="/v1/completions"
-    ),
-    "responses": request({"model": "tiny", "input": "Hello", "cache_salt": EVIL}, path="/v1/responses"),
-    "responses, in an item": request(
-        {"model": "tiny", "input": [{"role": "user", "content": "Hello", "cache_salt": EVIL}]}, path="/v1/responses"
-    ),
-    "responses, of another": request(
-        {"model": "tiny", "input": "Hello", "previous_response_id": "resp_1", "cache_salt": EVIL}, path="/v1/responses"
-    ),
-    "messages": request(chat(max_tokens=4, cache_salt=EVIL), path="/v1/messages"),
-    "messages, in the system's part": request(
-        chat(max_tokens=4, system=[{"type": "text", "text": "x", "cache_salt": EVIL}]), path="/v1/messages"
-    ),
-    "messages, kv_transfer_params": request(
-        chat(max_tokens=4, kv_transfer_params={"cache_salt": EVIL}), path="/v1/messages"
-    ),
-    "embeddings": request({"model": "tiny", "input": "Hello", "cache_salt": EVIL}, path="/v1/embeddings"),
-    "a stream": request(chat(stream=True, cache_salt=EVIL, stream_options={"cache_salt": EVIL})),
-}
-
-# Those that are more than one request on their connection, however one reads them.
-ANSWERS = {
-    "a length too short, a request in the rest": 2,
-    "pipelined": 2,
-    "pipelined, the second without credentials": 2,
-}
-
-
+@pytest.mark.parametrize("kind", KINDS)
 async def test_whatever_a_client_sends_the_engine_gets_the_scopes_salt_or_nothing(
-    redis: RedisServer, tmp_path: Path
+    kind: str, redis: RedisServer, tmp_path: Path
 ) -> None:
-    assert len(HOSTILE) >= 60
     shape = EngineShape(pace=AT_ONCE, answer_tokens=2)
     async with Simulator(shape) as engine, gate_bed(redis.settings(), [engine.url], tmp_path) as bed:
         assert all(received.salt is not None for received in engine.requests), "a probe without a salt"
-        reached = 0
-        for name, sent in HOSTILE.items():
+        for name, sent in KINDS[kind].items():
             engine.requests.clear()
             await _send(bed, sent, answers=ANSWERS.get(name, 1))
             assert len(engine.requests) <= (2 if name.startswith("pipelined") else 1), name
+            assert not (engine.requests and name in NEVER_SERVED), name
             for received in engine.requests:
-                reached += 1
-                members = json.loads(received.body, object_pairs_hook=_pairs)
-                salts = [value for key, value in members if key == "cache_salt"]
-                assert salts == [SALT], name
-                assert received.salt == SALT, name
-                assert EVIL.encode() not in received.body, name
-                assert EVIL not in str(received.headers), name
-                assert received.target in {e.value for e in shape.endpoints}, name
-        # Most of them are ordinary requests but for the disguise: they must be served, or nothing was tried.
-        assert reached > len(HOSTILE) / 2
+                _is_stamped(received, shape, name)
         assert (await bed.post())[0] == 200
+
+
+def test_the_corpus_is_large() -> None:
+    cases = [case for kind in KINDS.values() for case in kind.values()]
+    assert len(set(cases)) >= 450
+
+
+async def test_most_disguises_are_of_requests_that_are_served(redis: RedisServer, tmp_path: Path) -> None:
+    """Else nothing would have been tried: a request that is refused for another reason proves nothing."""
+    shape = EngineShape(pace=AT_ONCE, answer_tokens=2)
+    async with Simulator(shape) as engine, gate_bed(redis.settings(), [engine.url], tmp_path) as bed:
+        for kind in ("members", "headers", "fields"):
+            engine.requests.clear()
+            for sent in KINDS[kind].values():
+                await _send(bed, sent)
+            assert len(engine.requests) > len(KINDS[kind]) / 2, kind
+
+
+def _is_stamped(received: Received, shape: EngineShape, name: str) -> None:
+    members = json.loads(received.body, object_pairs_hook=_pairs)
+    fields = {endpoint.path: endpoint.fields for endpoint in ENDPOINTS}[received.target]
+    assert [value for key, value in members if key == "cache_salt"] == [SALT], name
+    assert received.salt == SALT, name
+    assert EVIL.encode() not in received.body or name in WITHIN_A_SCHEMA, name
+    assert received.target in {endpoint.value for endpoint in shape.endpoints}, name
+    assert {key for key, _ in members} <= {*fields, *OURS}, name
+    assert {key.lower() for key, _ in received.headers} <= HEADERS, name
+    assert EVIL not in str(received.headers), name
 
 
 def _pairs(pairs: list[tuple[str, object]]) -> list[tuple[str, object]]:
@@ -320,14 +165,15 @@ def _pairs(pairs: list[tuple[str, object]]) -> list[tuple[str, object]]:
 
 
 async def _send(bed: GateBed, sent: bytes, *, answers: int = 1) -> None:
-    """Send it, and read so many answers, or until the gate closes."""
+    """Send it, and read so many answers, until the gate closes or waits for more."""
     credentials = "\r\n".join(f"{name}: {value}" for name, value in bed.headers().items())
     async with GoneClient(bed.port) as client:
-        await client.send(sent.replace(b"@credentials@", credentials.encode()))
+        with suppress(ConnectionError):  # a refusal may come, and the end, before all was sent
+            await client.send(sent.replace(b"@credentials@", credentials.encode()))
         for _ in range(answers):
             try:
-                await client.read_answer(seconds=10)
-            except (EOFError, ConnectionError):
+                await client.read_answer(seconds=0.5)
+            except (EOFError, ConnectionError, TimeoutError):
                 return
 
 
