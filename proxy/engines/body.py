@@ -12,10 +12,12 @@ from proxy.engines.members import FALSE, NULL, STRING, TRUE, kind, read_object, 
 from proxy.engines.profile import MAX_MODEL_CHARACTERS, Endpoint, Operation
 from proxy.refusals import InvalidRequest
 
-# A few bytes of JSON become a whole object in memory, so a large body has a bound on values beside the one on bytes:
-# more of these than any context window can hold. Counting costs as much as decoding, so small bodies are spared it.
+# A few bytes of JSON become a whole object in memory, so a large body has bounds beside the one on bytes: more objects,
+# members or values than any context window can hold. What is in texts counts too, so that counting is all there is to
+# do, and even that costs as much as decoding: small bodies are spared it.
 LARGE_BODY_BYTES: Final = 2**20
 MAX_OBJECTS: Final = 2**18
+MAX_COLONS: Final = 2**18
 MAX_VALUES: Final = 2**21
 
 
@@ -72,7 +74,7 @@ def _check_encoding(body: bytes) -> None:
 def _check_size(body: bytes) -> None:
     if len(body) <= LARGE_BODY_BYTES:
         return
-    if body.count(b"{") > MAX_OBJECTS or body.count(b",") > MAX_VALUES:
+    if body.count(b"{") > MAX_OBJECTS or body.count(b":") > MAX_COLONS or body.count(b",") > MAX_VALUES:
         raise InvalidRequest("The body holds more objects or values than can be answered.", reason="too_many_values")
 
 

@@ -21,6 +21,11 @@ NULL: Final = ord("n")
 TRUE: Final = ord("t")
 FALSE: Final = ord("f")
 
+# No body and no message, part or tool of an engine's protocol has half as many. Looking for doubled names costs a
+# microsecond each, so who sends thousands is refused before.
+MAX_MEMBERS: Final = 512
+MAX_MEMBERS_IN_ARRAYS: Final = 64
+
 
 class _Name:
     """A member's name as a key that equals only itself, so that a dict of them keeps doubled names apart."""
@@ -55,6 +60,7 @@ def read_object(data: bytes, where: str | None) -> dict[str, Raw]:
     """
     try:
         members = _OBJECT.decode(data)
+        _check_number(members, MAX_MEMBERS, where)
         # What is encoded again is never longer, so an equal length proves that no member was lost. It is shorter also
         # where there was white space or an escaped name: then every pair is looked at.
         if len(_ENCODER.encode(members)) != len(data) and len(_PAIRS.decode(data)) != len(members):
@@ -68,6 +74,8 @@ def read_objects(data: bytes, where: str) -> list[dict[str, Raw]]:
     """The members of each object of a JSON array, under the same rules as `read_object`."""
     try:
         objects = _OBJECTS.decode(data)
+        for members in objects:
+            _check_number(members, MAX_MEMBERS_IN_ARRAYS, where)
         if len(_ENCODER.encode(objects)) != len(data) and any(
             len(pairs) != len(members) for pairs, members in zip(_LISTS_OF_PAIRS.decode(data), objects, strict=True)
         ):
@@ -88,6 +96,12 @@ def read_text(raw: Raw, where: str) -> str:
 def write(value: dict[str, Raw] | list[dict[str, Raw]]) -> Raw:
     """The JSON of opened objects, every value as it came."""
     return Raw(_ENCODER.encode(value))
+
+
+def _check_number(members: dict[str, Raw], most: int, where: str | None) -> None:
+    if len(members) > most:
+        place = f"An object in {where}" if where else "The body"
+        raise InvalidRequest(f"{place} has more than {most} members.", param=where, reason="too_many_members")
 
 
 def _doubled(where: str | None) -> InvalidRequest:

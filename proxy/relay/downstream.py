@@ -15,7 +15,11 @@ import termios
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
-from aiohttp import web
+from aiohttp import StreamReader, web
+from aiohttp.http_exceptions import BadHttpMessage
+from aiohttp.http_parser import RawRequestMessage
+from aiohttp.streams import EMPTY_PAYLOAD
+from aiohttp.web_protocol import _ErrInfo
 from aiohttp.web_server import Server
 
 from proxy.refusals import Dialect, DoubtfulFraming, GateError, Refusal
@@ -23,6 +27,8 @@ from proxy.relay.answer import Answer
 
 WRITE_BUFFER_BYTES: Final = 64 * 1024
 MAXIMUM_FIELD_BYTES: Final = 32 * 1024  # a large access token is 16 KiB; aiohttp's default would refuse one of 8
+# Of heads that wait, on one connection: one unfinished, or those behind an open request.
+MAXIMUM_WAITING_BYTES: Final = 128 * 1024
 IDLE_SECONDS: Final = 75.0
 
 
@@ -43,7 +49,7 @@ class ClientGone(Exception):  # noqa: N818 - an event, not an error
 class Downstream(web.RequestHandler):
     """See the module. `gone` stays True once the client has left."""
 
-    __slots__ = ("_front", "_late", "_stall", "_untaken", "_wire", "gone", "listener")
+    __slots__ = ("_front", "_late", "_stall", "_unfinished", "_untaken", "_wire", "gone", "listener")
 
     def __init__(self, front: Front, *, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(
@@ -61,6 +67,7 @@ class Downstream(web.RequestHandler):
         self._late: asyncio.TimerHandle | None = None
         self._stall: asyncio.TimerHandle | None = None
         self._untaken = 0
+        self._unfinished = 0  # bytes since the last head was whole, of what is no body
         self.gone = False
         self.listener: Listener | None = None
 
@@ -86,7 +93,14 @@ class Downstream(web.RequestHandler):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        known, took_body = len(self._messages), self._takes_body
         super().data_received(data)
+        if self._takes_body or len(self._messages) > known:
+            self._unfinished = 0
+        elif not took_body:
+            self._unfinished += len(data)
+        if self._unfinished + sum(map(_head_bytes, self._messages)) > MAXIMUM_WAITING_BYTES:
+            self._refuse_heads()
         if not self.idle:
             self._forget_late()
         elif data and self._late is None:  # the beginning of a request's head
@@ -117,11 +131,12 @@ class Downstream(web.RequestHandler):
             super().pause_reading()
 
     def _pause_reading_for_buffer(self) -> None:
-        """aiohttp's queue of pipelined requests is full: who sends that many behind an open one is cut.
+        """aiohttp's queue of pipelined requests is full, and its parser keeps the rest until there is room.
 
-        With reading paused nobody would hear the client leave, and the engine would work for nobody.
+        Reading goes on all the same, within our own bound on bytes: with reading paused nobody would hear the client
+        leave, and the engine would work for nobody.
         """
-        self._abort()
+        self._buffer_paused = True
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -164,6 +179,24 @@ class Downstream(web.RequestHandler):
         if listener is not None:
             listener.client_gone()
 
+    @property
+    def _takes_body(self) -> bool:
+        """Whether what comes next belongs to a request whose head is here."""
+        last = self._messages[-1][1] if self._messages else None
+        if last is None and self._current_request is not None:
+            last = self._current_request.content
+        return last is not None and not last.is_eof()
+
+    def _refuse_heads(self) -> None:
+        """A head without end is told so; who sends heads without end behind an open request is cut."""
+        if self._waiter is None or self._waiter.done():
+            self._abort()
+            return
+        self._forget_late()
+        error = _ErrInfo(status=400, exc=BadHttpMessage("the head is too large"), message="")
+        self._messages.append((error, EMPTY_PAYLOAD))
+        self._waiter.set_result(None)
+
     def _abort(self) -> None:
         wire = self._wire
         self._leave()
@@ -194,6 +227,11 @@ class Downstream(web.RequestHandler):
         if self._late is not None:
             self._late.cancel()
             self._late = None
+
+
+def _head_bytes(waiting: tuple[RawRequestMessage | _ErrInfo, StreamReader]) -> int:
+    message = waiting[0]
+    return 0 if isinstance(message, _ErrInfo) else sum(len(name) + len(value) for name, value in message.raw_headers)
 
 
 def _untaken_bytes(wire: asyncio.Transport) -> int:

@@ -192,3 +192,21 @@ def test_a_refusal_does_not_repeat_what_the_client_sent() -> None:
         body_of(Operation.CHAT, messages=[{"role": "user", "content": [{"type": "my secret"}]}]),
     ):
         assert "secret" not in refused(body).message
+
+
+@pytest.mark.parametrize("blank", ["", " "])
+@pytest.mark.parametrize("names", [600, 300_000])
+def test_a_body_of_more_members_than_a_protocol_has_is_refused_before_they_are_compared(blank: str, names: int) -> None:
+    junk = "".join(f',"x{number}":1' for number in range(names))
+    body = f'{{{blank}"model":"tiny","messages":[{{"role":"user","content":"Hi"}}]{junk}}}'.encode()
+    assert refused(body).reason in {"too_many_members", "too_many_values"}
+
+
+@pytest.mark.parametrize(
+    "where", ['"role":"user","content":"Hi"', '"role":"user","content":[{"type":"text","text":"Hi"']
+)
+def test_so_is_a_message_or_part(where: str) -> None:
+    junk = "".join(f',"x{number}":1' for number in range(100))
+    end = "}]" if "[" in where else ""
+    body = f'{{"model":"tiny","messages":[{{{where} {junk}{end}}}]}}'.encode()
+    assert refused(body).reason == "too_many_members"

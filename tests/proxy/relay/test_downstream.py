@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -349,3 +350,59 @@ async def test_a_fault_of_ours_before_the_head_is_a_500_that_tells_nothing() -> 
     assert got.startswith(b"HTTP/1.1 500 ")
     assert b"secret" not in got
     assert [type(fault) for fault in faults] == [RuntimeError]
+
+
+async def test_a_head_without_end_is_refused_and_not_kept(redis: RedisServer, tmp_path: Path) -> None:
+    """Each line is within its bound, and so is their number: the head as a whole is not."""
+    line = b"X-%d: " + b"a" * 32_000 + b"\r\n"
+
+    async def use(bed: GateBed) -> None:
+        async with GoneClient.to(bed.url) as client:
+            await client.send(f"GET /v1/models HTTP/1.1\r\nHost: a\r\n{bed_lines(bed)}\r\n".encode())
+            for number in range(5):
+                await client.send(line % number)
+            assert (await client.read_to_end()).startswith(b"HTTP/1.1 400 ")
+
+    await on(redis, tmp_path, RawEngine(GOOD), use)
+
+
+async def test_what_waits_behind_an_open_request_is_bounded(redis: RedisServer, tmp_path: Path) -> None:
+    engine = RawEngine((WaitForPeer(),))
+    head = b"GET /v1/models HTTP/1.1\r\nHost: a\r\n" + b"X: %b\r\n" % (b"a" * 8_000) * 8 + b"\r\n"
+
+    async def use(bed: GateBed) -> None:
+        async with GoneClient.to(bed.url) as client:
+            await ask(bed, client, streaming=False)
+            await engine.request()
+            with suppress(ConnectionError):
+                for _ in range(100):
+                    await client.send(head)
+            await engine.peer_closed(seconds=5)
+
+    await on(redis, tmp_path, engine, use)
+
+
+@pytest.mark.parametrize("number", [31, 32, 33, 100])
+async def test_many_requests_in_one_write_are_all_answered(number: int, redis: RedisServer, tmp_path: Path) -> None:
+    async def use(bed: GateBed) -> None:
+        request = f"GET /v1/models HTTP/1.1\r\nHost: a\r\n{bed_lines(bed)}\r\n\r\n".encode()
+        async with GoneClient.to(bed.url) as client:
+            await client.send(request * number)
+            assert [(await client.read_answer()).status for _ in range(number)] == [200] * number
+
+    await on(redis, tmp_path, RawEngine(GOOD), use)
+
+
+async def test_requests_in_a_row_on_one_connection_never_add_up(redis: RedisServer, tmp_path: Path) -> None:
+    async def use(bed: GateBed) -> None:
+        request = f"GET /v1/models HTTP/1.1\r\nHost: a\r\n{bed_lines(bed)}\r\nX: {'a' * 20_000}\r\n\r\n".encode()
+        async with GoneClient.to(bed.url) as client:
+            for _ in range(20):
+                await client.send(request)
+                assert (await client.read_answer()).status == 200
+
+    await on(redis, tmp_path, RawEngine(GOOD), use)
+
+
+def bed_lines(bed: GateBed) -> str:
+    return "\r\n".join(f"{name}: {value}" for name, value in bed.headers().items())
