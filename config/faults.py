@@ -6,6 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 
+def printable(text: str) -> str:
+    """The text on one line, with nothing in it that a terminal would obey or hide: a file may quote anything."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """One fault: the dotted key it is about (`engines.0.urls`), and what is wrong with the remedy.
@@ -17,7 +22,7 @@ class Fault:
     message: str
 
     def __str__(self) -> str:
-        return f"{self.key}: {self.message}"
+        return printable(f"{self.key}: {self.message}")
 
 
 class ConfigurationFaults(Exception):  # noqa: N818 - it carries several, and is named for them

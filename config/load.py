@@ -19,6 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from config.faults import ConfigurationFaults, Fault
+from config.files import read_regular
 from config.overrides import overlaid, unknown_key
 from config.presets import with_presets
 from config.rules import Parts, broken_rules
@@ -28,6 +29,8 @@ from config.values import Surroundings
 
 T = TypeVar("T")
 
+MAXIMUM_FILE_BYTES: Final = 16 * 1024 * 1024
+MAXIMUM_DEPTH: Final = 32
 _SETTINGS: Final = TypeAdapter(Settings)
 _PUBLIC: Final = TypeAdapter(Public)
 _ADMIN: Final = TypeAdapter(Admin)
@@ -73,14 +76,23 @@ class _Read(Generic[T]):
 
 def _toml(path: Path) -> dict[str, object]:
     try:
-        return tomllib.loads(path.read_bytes().decode("utf-8"))
+        table = tomllib.loads(read_regular(path, maximum_bytes=MAXIMUM_FILE_BYTES).decode("utf-8"))
     except OSError as error:
         message = f"cannot read it ({error.strerror}); name the configuration with -c"
     except UnicodeDecodeError as error:
         message = f"byte {error.start} is not UTF-8; save the file as UTF-8"
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # too many digits or levels are no TOMLDecodeError
         message = f"is not TOML: {error}"
+    else:
+        if _is_shallow(table, MAXIMUM_DEPTH):
+            return table
+        message = f"is nested more than {MAXIMUM_DEPTH} levels deep; no key is"
     raise ConfigurationFaults([Fault(str(path), message)])
+
+
+def _is_shallow(value: object, levels: int) -> bool:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels > 0 and all(_is_shallow(each, levels - 1) for each in inner)
 
 
 def _validated(adapter: TypeAdapter[T], table: object, surroundings: Surroundings) -> _Read[T]:

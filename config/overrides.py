@@ -142,6 +142,6 @@ def _toml(text: str) -> object:
     """The text as a TOML value, or None where it is bare text. A line break cannot smuggle in a second key."""
     try:
         document = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # too many digits or levels are no TOMLDecodeError
         return None
     return document["value"] if set(document) == {"value"} else None

@@ -17,10 +17,12 @@ from typing import Annotated, Final, TypeVar
 from pydantic import AfterValidator, BeforeValidator, Field, Strict, ValidationInfo
 from pydantic_core import PydanticCustomError
 
+from config.files import read_regular
 from config.secret import Secret
 
 T = TypeVar("T")
 
+MAXIMUM_SECRET_BYTES: Final = 64 * 1024
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _BYTES: Final = {"": 1, "B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
 _DURATION: Final = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)(ms|s|m|h)")
@@ -114,7 +116,7 @@ def _secret(written: object, info: ValidationInfo) -> Secret:
 
 def _secret_file(path: Path) -> Secret:
     try:
-        content = path.read_bytes()
+        content = read_regular(path, maximum_bytes=MAXIMUM_SECRET_BYTES)
     except OSError as error:
         raise ValueError(f"cannot read {path} ({error.strerror}); put the secret there or correct the path") from error
     return _checked_secret(content, f"file {path}")

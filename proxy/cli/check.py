@@ -17,7 +17,7 @@ from typing import Final
 import aiohttp
 
 from config.addresses import UnixAddress, is_loopback_host, upstream_address, web_address
-from config.faults import ConfigurationFaults
+from config.faults import ConfigurationFaults, Fault
 from config.load import load
 from config.settings import Directory as DirectorySettings
 from config.settings import Engine as EngineSettings
@@ -101,7 +101,7 @@ class _Told:
         sys.stdout.flush()
 
     def misconfigured(self, key: str, message: str) -> None:
-        sys.stderr.write(f"saltgate: {key}: {message}\n")
+        sys.stderr.write(f"saltgate: {Fault(key, message)}\n")
 
     def end(self) -> None:
         if self.has_fault:
@@ -157,7 +157,13 @@ async def _check(settings: Settings, show: _Told | _Shown) -> None:
         asyncio.TaskGroup() as tasks,
     ):
         issuers = [
-            TrustedIssuer(issuer, session=session, monotonic=time.monotonic, tls=tls.get(issuer.issuer))
+            TrustedIssuer(
+                issuer,
+                session=session,
+                clock=time.time,  # noqa: TID251 - the clock is handed out here
+                monotonic=time.monotonic,
+                tls=tls.get(issuer.issuer),
+            )
             for issuer in settings.issuers
         ]
         parts = [tasks.create_task(_collected(_issuer(issuer))) for issuer in issuers]

@@ -22,7 +22,7 @@ def configured(arguments: argparse.Namespace) -> Settings | None:
         loaded = load(path)
     except ConfigurationFaults as faults:
         for fault in faults.faults:
-            sys.stderr.write(f"saltgate: {fault.key}: {fault.message}\n")
+            sys.stderr.write(f"saltgate: {fault}\n")
         return None
     for warning in loaded.warnings:
         sys.stderr.write(f"saltgate: warning: {warning}\n")

@@ -183,7 +183,7 @@ def directory_from_toml(text: str) -> Directory:
     """The directory of a directory file. Raises DirectoryFaults, also where the text is no TOML."""
     try:
         table = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # too many digits are no TOMLDecodeError
         raise DirectoryFaults([Fault("", f"is no TOML: {error}")]) from error
     return parse_directory(table)
 

@@ -7,6 +7,7 @@ RFC 8725 section 3.10 (no address from a token is ever asked). A fetch is always
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import ssl
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from config.settings import Issuer
 from proxy.identity.keys import KeySet, NoSuchKeyError, key_set
 from proxy.identity.reasons import Reason, invalid_token
 from proxy.identity.token import CompactToken, VerifiedToken, strict_json
-from proxy.refusals import IssuerUnavailable
+from proxy.refusals import IssuerUnavailable, Refusal
 
 MAXIMUM_DOCUMENT_BYTES: Final = 256 * 1024
 
@@ -48,7 +49,8 @@ class TrustedIssuer:
     """An issuer and its keys. Use it as `async with`: it owns the task that keeps the keys fresh.
 
     It starts also while the issuer is away, and heals by itself. `session` must neither follow cookies nor decompress;
-    `monotonic` is a clock in seconds that never jumps; `tls` holds a private authority or a client certificate.
+    `clock` gives Unix seconds, `monotonic` seconds that never jump; `tls` holds a private authority or a client
+    certificate.
     """
 
     def __init__(
@@ -56,12 +58,14 @@ class TrustedIssuer:
         rules: Issuer,
         *,
         session: aiohttp.ClientSession,
+        clock: Callable[[], float],
         monotonic: Callable[[], float],
         tls: ssl.SSLContext | None = None,
         schedule: Schedule | None = None,
     ) -> None:
         self.rules = rules
         self._session = session
+        self._clock = clock
         self._monotonic = monotonic
         self._tls = tls
         self._schedule = schedule or Schedule()
@@ -111,33 +115,51 @@ class TrustedIssuer:
         try:
             return self._verified(token)
         except NoSuchKeyError:
-            await self._fetch_on_demand()
+            asked = await self._fetch_on_demand()
         try:
             return self._verified(token)
         except NoSuchKeyError:
-            if self.ready and not self._failing:
-                raise invalid_token(Reason.UNKNOWN_KEY) from None
-            raise IssuerUnavailable(
+            raise self._unknown_key(token, asked=asked) from None
+
+    def _unknown_key(self, token: CompactToken, *, asked: bool) -> Refusal:
+        """Whose fault it is that no key fits: the keys that we hold may be older than the token."""
+        if not self.ready or self._failing:
+            return IssuerUnavailable(
                 "The identity provider cannot be reached, so your token cannot be checked. Try again in a moment.",
                 reason="no_keys" if not self.ready else "unknown_key_while_away",
-            ) from None
+            )
+        if asked or self._knew_keys_of(token):
+            return invalid_token(Reason.UNKNOWN_KEY)
+        return IssuerUnavailable(
+            "Your token is signed with a key that saltgate does not know yet. Try again in a moment.",
+            reason="unknown_key_not_asked",
+            retry_after=math.ceil(self._schedule.cool_down),
+        )
+
+    def _knew_keys_of(self, token: CompactToken) -> bool:
+        """Whether the keys were fetched after the token was issued, as it says itself; nobody is let in by that."""
+        issued_at = token.claims.get("iat")
+        if isinstance(issued_at, bool) or not isinstance(issued_at, int | float) or self.keys_age is None:
+            return False
+        return issued_at < self._clock() - self.keys_age
 
     def _verified(self, token: CompactToken) -> VerifiedToken:
         if self._keys is None or not self.ready:
             raise NoSuchKeyError
         return self._keys.verified(token, algorithms=self.rules.algorithms)
 
-    async def _fetch_on_demand(self) -> None:
-        """Joins the fetch under way, else makes one unless the last on demand was a moment ago.
+    async def _fetch_on_demand(self) -> bool:
+        """Joins the fetch under way, else makes one unless the last on demand was a moment ago: then False.
 
         Anybody can invent a key id; without the pause, a flood of such tokens would be a flood on the issuer.
         """
         now = self._monotonic()
         if self._flight is None:
             if self._asked_at is not None and now - self._asked_at < self._schedule.cool_down:
-                return
+                return False
             self._asked_at = now
         await self._fetch()
+        return True
 
     async def _keep_fresh(self) -> None:
         pause = self._schedule.first_pause

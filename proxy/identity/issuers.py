@@ -48,7 +48,12 @@ async def open_issuers(
         issuers = [
             await stack.enter_async_context(
                 TrustedIssuer(
-                    rules, session=session, monotonic=monotonic, tls=(tls or {}).get(rules.issuer), schedule=schedule
+                    rules,
+                    session=session,
+                    clock=clock,
+                    monotonic=monotonic,
+                    tls=(tls or {}).get(rules.issuer),
+                    schedule=schedule,
                 )
             )
             for rules in settings

@@ -278,3 +278,9 @@ def test_a_lookup_among_100_000_projects_costs_what_one_among_ten_costs() -> Non
         return min(times)
 
     assert lookups(100_000) < 50 * lookups(10)  # a scan would be thousands of times slower
+
+
+@pytest.mark.parametrize("text", ["a = " + "1" * 5000, "a = " + "[" * 5000 + "]" * 5000])
+def test_what_the_toml_reader_cannot_take_is_a_fault(text: str) -> None:
+    with pytest.raises(DirectoryFaults):
+        directory_from_toml(text)

@@ -24,7 +24,7 @@ from proxy.identity.issuers import TrustedIssuers, open_issuers
 from proxy.identity.reasons import Reason
 from proxy.refusals import InvalidToken, IssuerUnavailable
 from tests.parts.tokens import ABSENT, Document, Fault, IssuerServer, TokenMint, signing_key
-from tests.proxy.identity.judging import fixed_clock, mint
+from tests.proxy.identity.judging import NOW, fixed_clock, mint
 
 DAY = 24 * 3600.0
 # Nothing happens by itself: what a test sees, it has asked for.
@@ -57,9 +57,9 @@ async def eventually(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-def unknown(m: TokenMint, number: int) -> str:
-    """A token whose key id somebody invented."""
-    return m.token(algorithm="ES256", header={"kid": f"invented-{number}"})
+def unknown(m: TokenMint, number: int, iat: object = NOW - 60.0) -> str:
+    """A token whose key id somebody invented, by default issued before the keys were fetched."""
+    return m.token(algorithm="ES256", header={"kid": f"invented-{number}"}, iat=iat)
 
 
 async def refused(issuers: TrustedIssuers, token: str) -> str:
@@ -190,6 +190,34 @@ async def test_a_flood_of_invented_keys_is_one_fetch() -> None:
         await refused(issuers, unknown(m, 0))
         await refused(issuers, unknown(m, 1))
         assert server.hits["jwks"] == 3
+
+
+async def test_a_flood_of_invented_keys_makes_no_fresh_token_invalid_after_a_rotation() -> None:
+    """Within the cool-down the keys may be older than the token: that is not the caller's fault."""
+    m, watch = mint(), Stopwatch()
+    async with IssuerServer(m) as server, gate(server, watch=watch) as issuers:
+        await issuers.identify(m.token())
+        await refused(issuers, unknown(m, 0))  # spends the fetch on demand
+        watch.seconds += 5
+        m.keys.insert(0, signing_key("ES256", "rotated"))
+        fresh = m.token(key=m.keys[0], iat=NOW)
+        with pytest.raises(IssuerUnavailable) as caught:
+            await issuers.identify(fresh)
+        assert caught.value.retry_after == 30
+        assert await refused(issuers, unknown(m, 1)) == Reason.UNKNOWN_KEY.value  # issued before the fetch
+        watch.seconds += 30
+        await issuers.identify(fresh)
+
+
+@pytest.mark.parametrize("iat", [ABSENT, NOW + 30.0, NOW])
+async def test_within_the_cool_down_a_token_that_may_be_newer_than_the_keys_is_not_called_invalid(iat: object) -> None:
+    m = mint()
+    async with IssuerServer(m) as server, gate(server) as issuers:
+        await issuers.identify(m.token())
+        await refused(issuers, unknown(m, 0))
+        with pytest.raises(IssuerUnavailable):
+            await issuers.identify(unknown(m, 1, iat=iat))
+    assert server.hits["jwks"] == 2
 
 
 async def test_tokens_that_are_wrong_without_a_key_cause_no_fetch() -> None:
