@@ -30,7 +30,6 @@ ALGORITHMS: Final = frozenset(
     ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519")
 )
 
-_KEY_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,32}")
 _HEADER_SECRET: Final = re.compile(rb"[!-~]+")
 _REDIS: Final = re.compile(r"rediss?://(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?(/[0-9]{0,5})?")
 _REDIS_SOCKET: Final = re.compile(r"unix:///[^?#@]+(\?db=[0-9]{1,5})?")
@@ -253,8 +252,6 @@ def _directory_redis(parts: Parts) -> Iterator[Fault]:
 
 def _isolation_keys(parts: Parts) -> Iterator[Fault]:
     for number, key in parts.keys.items():
-        if not _KEY_ID.fullmatch(key.id):
-            yield Fault(f"isolation.keys.{number}.id", "write 1 to 32 of A-Z a-z 0-9 _ -, for example 2026-11")
         if len(key.secret.value) < MINIMUM_KEY_BYTES:
             yield Fault(
                 f"isolation.keys.{number}.secret",

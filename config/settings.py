@@ -19,6 +19,7 @@ from config.values import (
     Duration,
     DurationOrZero,
     Flag,
+    KeyId,
     PathBeside,
     ReadableFile,
     SecretValue,
@@ -134,7 +135,7 @@ class Directory:
 class IsolationKey:
     """One key of the ring."""
 
-    id: str  # [A-Za-z0-9_-]{1,32}; part of the salt, so public.
+    id: KeyId  # [A-Za-z0-9_-]{1,32}; part of the salt, so public.
     secret: SecretValue  # 32 bytes or more.
 
 

@@ -25,6 +25,7 @@ T = TypeVar("T")
 MAXIMUM_SECRET_BYTES: Final = 64 * 1024
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _BYTES: Final = {"": 1, "B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
+_KEY_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,32}")
 _DURATION: Final = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)(ms|s|m|h)")
 _SIZE: Final = re.compile(r"([0-9]{1,15})(B|KiB|MiB|GiB)?")
 
@@ -102,6 +103,12 @@ def _readable_file(written: object, info: ValidationInfo) -> Path:
     return path
 
 
+def _key_id(written: str) -> str:
+    if not _KEY_ID.fullmatch(written):
+        raise ValueError("write 1 to 32 of A-Z a-z 0-9 _ -, for example 2026-11")
+    return written
+
+
 def _secret(written: object, info: ValidationInfo) -> Secret:
     match written:
         case str():
@@ -148,6 +155,7 @@ Share = Annotated[float, BeforeValidator(_share)]
 Count = Annotated[int, Strict(), Field(ge=0)]
 Flag = Annotated[bool, Strict()]
 Text = Annotated[str, Field(min_length=1)]
+KeyId = Annotated[str, AfterValidator(_key_id)]
 BaseUrl = Annotated[str, AfterValidator(_without_trailing_slash)]
 ClaimPath = Annotated[tuple[Text, ...], BeforeValidator(_not_empty)]
 ClaimPaths = Annotated[tuple[ClaimPath, ...], BeforeValidator(_claim_paths)]

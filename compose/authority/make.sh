@@ -11,7 +11,8 @@ umask 077
 DAYS=397
 HOSTS="localhost keycloak redis vllm gateway"
 
-folder=${1:?usage: make.sh FOLDER}
+[ $# -eq 1 ] || { echo "usage: make.sh FOLDER" >&2; exit 2; }
+folder=$1
 mkdir -p "$folder"
 # Containers run as several users, and a secret is mounted with the mode of its file. So the files are readable and the
 # folder is not: on this machine only its owner comes through it, in a container only what was mounted is there.

@@ -169,7 +169,7 @@ _RULE: Final = "  " + "-" * 75
 def _table_head(trials: int) -> str:
     medians = "" if trials == 1 else f" Medians of {trials} trials."
     return f"""\
-  The same text, sent by four hands. Who shares a project shares the cache;
+  The same text, sent four times. Who shares a project shares the cache;
   a stranger does not.{medians}
 
   {"prompt":<8} {"who":<36} {"first token":>12} {"tokens reused":>16}

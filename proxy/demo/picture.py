@@ -76,7 +76,7 @@ def picture(rows: Sequence[Row], *, title: str) -> str:
 {_STYLE}
 </style>
 <rect class="paper" width="{_WIDTH}" height="{height}" rx="8"/>
-{_text(_WHOLE, 32, "The same text, sent by four hands: time to the first token", kind="title")}
+{_text(_WHOLE, 32, "The same text, sent four times: time to the first token", kind="title")}
 {_text(_WHOLE, 54, title, kind="quiet")}
 {chr(10).join(lines)}
 {_text(_WHOLE, height - 20, "Who shares a project shares the cache; a stranger does not.", kind="quiet")}

@@ -47,3 +47,11 @@ def test_an_override_of_too_many_digits_is_a_text(tmp_path: Path) -> None:
 def test_a_fault_is_one_line_that_no_terminal_obeys() -> None:
     told = str(Fault("a\x1b[31m\nsaltgate: x\u202e", "is wrong\r"))
     assert told == "a\\x1b[31m\\nsaltgate: x\\u202e: is wrong\\r"
+
+
+def test_a_bad_key_id_and_a_missing_secret_are_told_together(tmp_path: Path) -> None:
+    file = tmp_path / "saltgate.toml"
+    file.write_text('[[isolation.keys]]\nid = "a b"\nsecret = { file = "missing" }\n')
+    with pytest.raises(ConfigurationFaults) as caught:
+        load(file, {})
+    assert {"isolation.keys.0.id", "isolation.keys.0.secret"} <= {fault.key for fault in caught.value.faults}

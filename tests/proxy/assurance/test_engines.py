@@ -231,19 +231,22 @@ class Pipe:
 
     async def stop(self) -> None:
         self._server.close()
-        self.cut()
-        await asyncio.gather(*self._passing)
+        async with asyncio.timeout(10):
+            while not all(task.done() for task in self._passing):
+                self.cut()  # again, for who was only connecting
+                await asyncio.sleep(0.005)
 
     def cut(self) -> None:
-        for writer in self._writers:
+        for writer in tuple(self._writers):
             writer.transport.abort()
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._passing.add(task)
+        self._writers.add(writer)
         there, to = await asyncio.open_connection(*self._target)
-        self._writers |= {writer, to}
+        self._writers.add(to)
         await asyncio.gather(self._copy(reader, to), self._copy(there, writer))
 
     async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -166,7 +166,7 @@ def test_a_signal_during_the_start_leaves_nothing(
 
 def test_a_signal_to_the_whole_group_ends_it_without_a_complaint(demo: Callable[..., Demo]) -> None:
     running = demo()
-    running.until_said("four hands")
+    running.until_said("four times")
     running.signal_group(signal.SIGTERM)
     assert running.code() == 0
     assert "has ended" not in running.text
@@ -175,7 +175,7 @@ def test_a_signal_to_the_whole_group_ends_it_without_a_complaint(demo: Callable[
 
 def test_killed_it_takes_everything_with_it(demo: Callable[..., Demo]) -> None:
     running = demo()
-    running.until_said("four hands")
+    running.until_said("four times")
     assert {REDIS, SIMULATOR, GATE} == {
         part for part in (REDIS, SIMULATOR, GATE) if any(part in command for command in running.processes().values())
     }
@@ -192,7 +192,7 @@ def test_killed_it_takes_everything_with_it(demo: Callable[..., Demo]) -> None:
 )
 def test_a_part_that_dies_is_told_and_ends_the_demo(demo: Callable[..., Demo], part: str, told: str) -> None:
     running = demo()
-    running.until_said("four hands")
+    running.until_said("four times")
     os.kill(running.one(part), signal.SIGKILL)
     assert running.code() == 1
     assert f"saltgate demo: {told} has ended (exit status -9)" in running.text
