@@ -79,9 +79,7 @@ class Policy:
 
     def scope(self, snapshot: Snapshot, identity: Identity, named: Named) -> Scope:
         """What the caller may act under. Raises as `select_scope` does."""
-        return select_scope(
-            snapshot, identity, named, default_unit=self.unit, default_show_reuse=self.show_reuse
-        )
+        return select_scope(snapshot, identity, named, default_unit=self.unit, default_show_reuse=self.show_reuse)
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,9 +62,7 @@ class Scope:
         return shared_unit(level, self.workspace, self.project, team=self.team, collection=self.collection)
 
 
-def model_policy(
-    policy: Level, line: Line, model_units: Mapping[str, Level], model: str | None
-) -> tuple[Level, Line]:
+def model_policy(policy: Level, line: Line, model_units: Mapping[str, Level], model: str | None) -> tuple[Level, Line]:
     """What the policy says for one model: its own exception, else what holds for all."""
     own = model_units.get(model) if model is not None else None
     return (policy, line) if own is None else (own, Line.MODEL)
@@ -96,7 +94,7 @@ def _narrowed(border: Border, asked: Level) -> Border:
 
 
 def shared_unit(level: Level, workspace: str, project: str, *, team: str | None, collection: str | None) -> Unit:
-    """The unit that a border of `border_of` names for a project; a user's own names a person, so it is none of these."""
+    """The unit that a border of `border_of` names for a project. A user's own names a person: it is none of these."""
     match level:
         case Level.DEPLOYMENT:
             return DeploymentUnit()
