@@ -203,6 +203,7 @@ def test_show_tells_for_each_project_where_its_border_runs_why_and_who_shares_it
 
 def test_show_tells_who_shares_the_caches_of_teams_and_collections(place: Place) -> None:
     text = FILE.replace('unit = "user"', 'team = "red"\nmodel_units = { tiny = "team" }')
+    text = text.replace('"group:eng"]\n', '"group:eng"]\nmodel_units = { tiny = "user" }\n')
     (place.folder / "people.toml").write_text(text.replace('["apollo"]', '["apollo", "ares"]'))
     place.directory("import", people(place))
     units = place.shown()
@@ -213,8 +214,8 @@ def test_show_tells_who_shares_the_caches_of_teams_and_collections(place: Place)
     plain, of_model = place.borders("project:acme/ares")
     assert (plain["model"], plain["unit"]) == (None, "workspace:acme")
     assert (of_model["model"], of_model["unit"], of_model["line"]) == ("tiny", "team:acme/red", "model")
-    # With tiny, apollo runs in the workspace's cache; its callers may still narrow to the team's.
-    assert of_model["shared_with"] == ["acme/apollo", "acme/ares"]
+    # With tiny, apollo keeps each person apart.
+    assert of_model["shared_with"] == ["acme/ares"]
     told = place.directory("show").out
     assert "acme/ares with model tiny\n  border     team:acme/red\n" in told
     assert "shared by  everybody in workspace acme, also people of projects that they may not enter (acme/" in told

@@ -40,6 +40,7 @@ team = "red"
 model_units = {{ large = "user" }}
 
 [workspaces.acme.projects.ares]
+members = ["user:u-bella-0007"]
 team = "red"
 
 [workspaces.acme.projects.hermes]
@@ -311,6 +312,31 @@ async def test_what_is_away_is_our_fault_and_why_is_told(tmp_path: Path, capfd: 
     assert "127.0.0.1" in str(engine.document["notes"])
     assert issuer.result == "503 issuer_unavailable"
     assert "issuer_keys_not_fetched" in issuer.err  # not among the answer
+
+
+async def test_an_engine_that_is_configured_to_serve_the_model_and_is_away_is_unavailable(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async with deployed(tmp_path, capfd, more='models = ["tiny"]') as bed:
+        there = await bed.json(*APOLLO, "--model", "tiny")
+        text = bed.explainer.file.read_text()
+        bed.explainer.file.write_text(text.replace(bed.engine.url, "http://127.0.0.1:1"))
+        away = await bed.json(*APOLLO, "--model", "tiny")
+    assert there.code == 0
+    assert away.result == "503 engine_unavailable"
+    assert "can be reached" in str(bed.refusal(away)["message"])
+
+
+async def test_who_shares_is_told_for_the_model_that_is_asked(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """With `large` apollo keeps each person apart, so it does not share the team's cache."""
+    async with deployed(tmp_path, capfd) as bed:
+        token = bed.mint.token("u-bella-0007", groups=())
+        any_model, large = await bed.json(token=token), await bed.json("--model", "large", token=token)
+    assert (any_model.document["unit"], large.document["unit"]) == ("team:acme/red", "team:acme/red")
+    assert any_model.document["projects"] == ["acme/apollo", "acme/ares"]
+    assert large.document["projects"] == ["acme/ares"]
 
 
 async def test_a_redis_that_is_away_is_503_with_its_place_in_the_notes(
