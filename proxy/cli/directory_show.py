@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from proxy.cli.explained import border_document
+from proxy.cli.explanation_shown import border_document
 from proxy.directory.borders import project_border, project_unit, projects_by_unit
 from proxy.directory.model import Member, Project, Workspace
 from proxy.directory.snapshot import Reading, Snapshot
@@ -16,8 +17,8 @@ from proxy.isolation.sharing import Border, because, each_alone, listed, who_sha
 from proxy.isolation.unit import CollectionUnit, DeploymentUnit, Level, ProjectUnit, TeamUnit, Unit, WorkspaceUnit
 from proxy.refusals import SaltUnavailable
 
-_LISTED_AT_MOST = 20
-_NOBODY = "nobody: no request has this border"
+_LISTED_AT_MOST: Final = 20
+_NOBODY: Final = "nobody: no request has this border"
 
 
 @dataclass(frozen=True, slots=True)

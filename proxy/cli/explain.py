@@ -18,8 +18,8 @@ from proxy.assurance.engines import Engines, Replica
 from proxy.assurance.verdict import Verdict
 from proxy.cli.configuration import add_configuration, configured
 from proxy.cli.engine_models import ask_models
-from proxy.cli.explained import as_json, as_text
 from proxy.cli.explanation import Explanation, explain, outcome
+from proxy.cli.explanation_shown import as_json, as_text
 from proxy.directory.connect import open_store
 from proxy.directory.model import Fault
 from proxy.directory.store import StoreUnavailable

@@ -1,4 +1,4 @@
-"""What becomes of a request, step by step, by the functions that the gateway itself goes through. Pure.
+"""What becomes of a request, step by step, by the functions that the gateway itself goes through.
 
 A step that fails ends the request; but what does not rest on it is still told, so that an operator sees all of it.
 """
