@@ -102,7 +102,7 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
         trace_ratio=settings.telemetry.trace_ratio,
         url_scheme=public_url(settings).partition(":")[0],
     )
-    keys = KeyRing({key.id: SaltKey(key.id, key.secret.value) for key in settings.isolation.keys})
+    keys = key_ring(settings)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(asyncio.to_thread, telemetry.stop)
         issuers = await stack.enter_async_context(
@@ -127,7 +127,7 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
                 violated=metrics.isolation_violation,
             ),
             recorder=recorder,
-            policy=_policy(settings),
+            policy=policy(settings),
         )
         gate = Gate(_front(gateway, recorder, settings), gateway, issuers, view, engines, metrics)
         await stack.enter_async_context(_running(view.follow(), engines.follow(), _tell_states(gate)))
@@ -165,7 +165,11 @@ def public_url(settings: Settings) -> str:
     return f"{'https' if settings.public.tls else 'http'}://{host}:{address.port}"
 
 
-def _policy(settings: Settings) -> Policy:
+def key_ring(settings: Settings) -> KeyRing:
+    return KeyRing({key.id: SaltKey(key.id, key.secret.value) for key in settings.isolation.keys})
+
+
+def policy(settings: Settings) -> Policy:
     return Policy(
         unit=Level(settings.isolation.unit),
         show_reuse=settings.isolation.show_reuse,

@@ -77,6 +77,10 @@ class Policy:
     public_url: str
     issuers: tuple[str, ...]
 
+    def scope(self, snapshot: Snapshot, identity: Identity, named: Named) -> Scope:
+        """What the caller may act under. Raises as `select_scope` does."""
+        return select_scope(snapshot, identity, named, default_unit=self.unit, default_show_reuse=self.show_reuse)
+
 
 @dataclass(frozen=True, slots=True)
 class Admission:
@@ -148,19 +152,10 @@ class Gateway:
         record.stage("auth", authenticated - began)
         named = named_scope(route, headers)
         snapshot = self.directory.current()
-        admission = Admission(identity, named, snapshot, self._select(snapshot, identity, named))
+        admission = Admission(identity, named, snapshot, self.policy.scope(snapshot, identity, named))
         record.scoped(admission.scope.workspace, admission.scope.project, admission.scope.collection)
         record.stage("directory", time.perf_counter() - authenticated)
         return admission
-
-    def _select(self, snapshot: Snapshot, identity: Identity, named: Named) -> Scope:
-        return select_scope(
-            snapshot,
-            identity,
-            named,
-            default_unit=self.policy.unit,
-            default_show_reuse=self.policy.show_reuse,
-        )
 
     def _stamp(
         self, wanted: Generate, body: bytes, admission: Admission, record: Record
@@ -174,7 +169,7 @@ class Gateway:
         scope = (
             admission.scope
             if snapshot is admission.snapshot
-            else self._select(snapshot, admission.identity, admission.named)
+            else self.policy.scope(snapshot, admission.identity, admission.named)
         )
         replicas = self.engines.replicas(scope, asked.model, operation)
         record.asked(operation.value, asked.model, asked.stream)

@@ -17,6 +17,7 @@ COMMANDS: Final = {
     "demo": "everything embedded: engine, identity provider, directory, gate",
     "serve": "run the gate",
     "check": "is the configuration right, are issuer, Redis and engine reachable and safe?",
+    "explain": "a token on standard input: who that is, and which border his request would have",
     "directory": "who is a member of what: import, export, show, grant, revoke, block, unblock",
     "keys": "the salt keys: new",
 }
@@ -36,7 +37,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         # Also the imports in here take a moment, in which Ctrl-C may come.
         parser, command = _parser(name)
-        parsed = parser.parse_args(given)
+        parsed, unknown = parser.parse_known_args(given)
+        if unknown:
+            # argparse would repeat them, and somebody may have put a token there.
+            parser.error(f"arguments that are not known: {len(unknown)}; see --help. Secrets are never arguments")
         if command is None:
             parser.print_help(sys.stderr)
             sys.exit(2)

@@ -24,11 +24,11 @@ from config.settings import Engine as EngineSettings
 from config.settings import Issuer as IssuerSettings
 from config.settings import Settings
 from proxy.app import configured_engine, issuer_tls
-from proxy.assurance.engines import Engine, Replica, served_by, told_models
-from proxy.assurance.leash import leash
+from proxy.assurance.engines import Engine, Replica, served_by
 from proxy.assurance.proof import prove
 from proxy.assurance.verdict import DISTURBED, Finding, Verdict
 from proxy.cli.configuration import add_configuration
+from proxy.cli.engine_models import ask_models
 from proxy.directory.connect import open_store
 from proxy.directory.snapshot import NOTHING_READ, Snapshot, read
 from proxy.directory.store import StoreUnavailable
@@ -39,8 +39,7 @@ from proxy.isolation.salt import SaltKey
 from proxy.relay.question import EngineUnreachable
 from proxy.tls import faulty_certificates
 
-# The issuers and the directory have bounds of their own: Schedule.timeout, and every method of a Store.
-MODELS_SECONDS: Final = 5.0
+# The other parts have bounds of their own: Schedule.timeout, every method of a Store, ask_models.
 # For all endpoints of one replica. A long probe on a small machine takes seconds.
 PROOF_SECONDS: Final = 180.0
 _COLUMNS: Final = 80
@@ -295,13 +294,9 @@ async def _replica(
     for warning in _engine_warnings(settings, url):
         yield Line(Level.WARNING, part, "", warning)
     try:
-        async with asyncio.timeout(MODELS_SECONDS), leash(replica.pool, _do_nothing) as held:
-            replica.models = await told_models(held)
+        await ask_models(replica)
     except EngineUnreachable as error:
         yield Line(Level.FAULT, part, "", f"{error}. Is it running, is it vLLM, does it need an `api_key`?")
-        return
-    except TimeoutError:
-        yield Line(Level.FAULT, part, "", f"it did not list its models within {MODELS_SECONDS:g} s")
         return
     names = [model.id for model in replica.models]
     yield Line(Level.OK, part, "models", ", ".join(names) or "none")
@@ -313,10 +308,6 @@ async def _replica(
     elif engine.proof != "off":
         async for line in _proofs(part, engine, replica, base, key):
             yield line
-
-
-def _do_nothing() -> None:
-    """Nothing is kept of this engine that its end could make untrue."""
 
 
 def _engine_warnings(settings: EngineSettings, url: str) -> Iterator[str]:

@@ -6,14 +6,15 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from config.settings import Settings
+from proxy.app import key_ring, policy
 from proxy.cli.configuration import add_configuration, configured
+from proxy.cli.directory_show import show, shown_as_json, shown_as_text
 from proxy.directory.changes import (
     Change,
     ChangeRefused,
@@ -36,16 +37,10 @@ from proxy.directory.model import (
     directory_to_toml,
     parse_member,
 )
-from proxy.directory.snapshot import NOTHING_READ, Reading, Snapshot, read
+from proxy.directory.snapshot import NOTHING_READ, Reading, read
 from proxy.directory.store import Store, StoreUnavailable
 from proxy.isolation.ring import Ring
 from proxy.isolation.unit import (
-    CollectionUnit,
-    DeploymentUnit,
-    ProjectUnit,
-    TeamUnit,
-    Unit,
-    WorkspaceUnit,
     is_name,
 )
 
@@ -61,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     importing = _action(actions, "import", "make the directory exactly what FILE says, in one step")
     importing.add_argument("file", type=Path, metavar="FILE", help="a directory file (TOML)")
     _action(actions, "export", "write the directory file to standard output")
-    showing = _action(actions, "show", "list units with members, epoch and key, and who is blocked")
+    showing = _action(actions, "show", "list units with members, border, who shares, epoch and key; and who is blocked")
     showing.add_argument("--json", action="store_true", help="for programs")
     for name, summary in (("grant", "make a member of a project"), ("revoke", "end a membership of a project")):
         membership = _action(actions, name, summary)
@@ -87,27 +82,6 @@ def run(arguments: argparse.Namespace) -> int:
         _tell(str(error))
         return 1
     return 2
-
-
-@dataclass(frozen=True, slots=True)
-class UnitRow:
-    """What `show` tells of one unit. `epoch` and `key` are None where there is no salt ring."""
-
-    unit: Unit
-    epoch: int | None
-    key: str | None
-    policy: str | None = None
-    issuer: str | None = None
-    team: str | None = None
-    members: tuple[Member, ...] | None = None
-    projects: tuple[str, ...] | None = None
-
-
-def unit_rows(snapshot: Snapshot, *, default_unit: str) -> Iterator[UnitRow]:
-    """Every unit that the directory names, the workspaces in order. `default_unit` is the deployment's policy."""
-    yield _row(snapshot, DeploymentUnit(), policy=default_unit)
-    for _, workspace in sorted(snapshot.directory.workspaces.items()):
-        yield from _workspace_rows(snapshot, workspace, default_unit)
 
 
 def _action(
@@ -167,9 +141,9 @@ async def _export(store: Store) -> int:
 
 async def _show(store: Store, settings: Settings, *, as_json: bool) -> int:
     reading = await _read(store)
-    rows = list(unit_rows(reading.snapshot, default_unit=settings.isolation.unit))
     _tell_faults(reading.faults)
-    sys.stdout.write(_as_json(reading, rows) if as_json else _as_text(reading.snapshot, rows))
+    shown = show(reading, key_ring(settings), default_unit=policy(settings).unit)
+    sys.stdout.write(shown_as_json(shown) if as_json else shown_as_text(shown))
     return 0
 
 
@@ -247,95 +221,6 @@ def _summary(change: Change) -> str:
     gone = sum(document is None for document in change.workspaces.values())
     raised = f" Raised what is gone: {', '.join(map(str, change.raises))}." if change.raises else ""
     return f"Workspaces written: {len(change.workspaces) - gone}, deleted: {gone}.{raised} {_IN_FORCE}"
-
-
-def _workspace_rows(snapshot: Snapshot, workspace: Workspace, default_unit: str) -> Iterator[UnitRow]:
-    policy = workspace.unit.value if workspace.unit is not None else default_unit
-    yield _row(snapshot, WorkspaceUnit(workspace.name), policy=policy, issuer=workspace.issuer)
-    for name, project in sorted(workspace.projects.items()):
-        yield _row(
-            snapshot,
-            ProjectUnit(workspace.name, name),
-            policy=project.unit.value if project.unit is not None else policy,
-            team=project.team,
-            members=project.members,
-        )
-    for name, team in sorted(workspace.teams.items()):
-        yield _row(snapshot, TeamUnit(workspace.name, name), members=team.members)
-    for name, collection in sorted(workspace.collections.items()):
-        yield _row(snapshot, CollectionUnit(workspace.name, name), projects=collection.projects)
-
-
-def _row(
-    snapshot: Snapshot,
-    unit: Unit,
-    *,
-    policy: str | None = None,
-    issuer: str | None = None,
-    team: str | None = None,
-    members: tuple[Member, ...] | None = None,
-    projects: tuple[str, ...] | None = None,
-) -> UnitRow:
-    ring = snapshot.ring
-    epoch, key = (None, None) if ring is None else (ring.epoch(unit), ring.key_id(unit))
-    return UnitRow(unit, epoch, key, policy, issuer, team, members, projects)
-
-
-def _as_json(reading: Reading, rows: Iterable[UnitRow]) -> str:
-    snapshot = reading.snapshot
-    ring = snapshot.ring
-    document = {
-        "generation": snapshot.generation,
-        "ring": ring and {"id": ring.id, "first_key": ring.first_key, "base_epoch": ring.base_epoch},
-        "units": [_row_json(row) for row in rows],
-        "blocks": [{"issuer": issuer, "member": member} for issuer, member in _blocks(snapshot)],
-        "faults": [{"key": fault.key, "message": fault.message} for fault in reading.faults],
-    }
-    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
-
-
-def _row_json(row: UnitRow) -> dict[str, object]:
-    optional = {
-        "policy": row.policy,
-        "issuer": row.issuer,
-        "team": row.team,
-        "members": row.members,
-        "projects": row.projects,
-    }
-    present = {name: value for name, value in optional.items() if value is not None}
-    return {"unit": str(row.unit), "epoch": row.epoch, "key": row.key, **present}
-
-
-def _as_text(snapshot: Snapshot, rows: Iterable[UnitRow]) -> str:
-    ring = snapshot.ring
-    told = f"salt ring {ring.id}" if ring is not None else "no salt ring: `saltgate directory import` makes it"
-    units = [("UNIT", "POLICY", "EPOCH", "KEY", "WHO")]
-    units += [(str(r.unit), r.policy or "", _cell(r.epoch), _cell(r.key), _who(r)) for r in rows]
-    blocked = [("BLOCKED", "ISSUER")]
-    blocked += [(member, issuer) for issuer, member in _blocks(snapshot)]
-    tables = [_table(units)] + ([_table(blocked)] if len(blocked) > 1 else [])
-    return f"generation {snapshot.generation}, {told}\n\n" + "\n".join(tables)
-
-
-def _cell(value: object | None) -> str:
-    return "-" if value is None else str(value)
-
-
-def _who(row: UnitRow) -> str:
-    if row.projects is not None:
-        return "projects " + ", ".join(row.projects) if row.projects else "no projects"
-    named = [*(row.members or ()), *([f"team {row.team}"] if row.team else [])]
-    return row.issuer or ", ".join(named)
-
-
-def _table(rows: Sequence[tuple[str, ...]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _blocks(snapshot: Snapshot) -> list[tuple[str, Member]]:
-    return sorted((issuer, member) for issuer, members in snapshot.blocks.items() for member in members)
 
 
 def _tell_faults(faults: Iterable[Fault]) -> None:

@@ -12,10 +12,11 @@ from heapq import merge
 from itertools import groupby, islice
 from typing import Final
 
-from proxy.directory.model import Member, Workspace, group, user
+from proxy.directory.model import Member, Project, Workspace, group, user
 from proxy.directory.snapshot import Snapshot
 from proxy.identity import Identity
 from proxy.isolation.scope import Scope
+from proxy.isolation.sharing import Line
 from proxy.isolation.unit import Level, is_name
 from proxy.refusals import Blocked, InvalidRequest, NotAMember, Refusal, SaltUnavailable, ScopeRequired
 
@@ -65,6 +66,7 @@ def select_scope(
     workspace, project_name = _select_project(snapshot, identity, members, named)
     _check_collection(workspace, project_name, named.collection)
     project = workspace.projects[project_name]
+    policy, line = policy_of(workspace, project, default_unit)
     return Scope(
         issuer=identity.issuer,
         subject=identity.subject,
@@ -72,12 +74,22 @@ def select_scope(
         project=project.name,
         team=project.team,
         collection=named.collection,
-        policy=project.unit or workspace.unit or default_unit,
+        policy=policy,
+        line=line,
         model_units=project.model_units,
         models=None if project.models is None else frozenset(project.models),
         narrower=named.narrower,
         show_reuse=default_show_reuse if workspace.show_reuse is None else workspace.show_reuse,
     )
+
+
+def policy_of(workspace: Workspace, project: Project, default_unit: Level) -> tuple[Level, Line]:
+    """The unit that holds for the project's models without an exception, and which line of the policy says so."""
+    if project.unit is not None:
+        return project.unit, Line.PROJECT
+    if workspace.unit is not None:
+        return workspace.unit, Line.WORKSPACE
+    return default_unit, Line.DEPLOYMENT
 
 
 def memberships(snapshot: Snapshot, identity: Identity) -> Iterator[tuple[str, str]]:

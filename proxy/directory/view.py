@@ -14,6 +14,7 @@ from typing import Final
 
 import structlog
 
+from proxy.directory.model import Fault
 from proxy.directory.snapshot import NOTHING_READ, Reading, Snapshot, read
 from proxy.directory.store import Store, StoreUnavailable
 from proxy.refusals import DirectoryUnavailable
@@ -54,6 +55,11 @@ class DirectoryView:
                 reason="directory_never_read" if age is None else "directory_stale",
             )
         return self._reading.snapshot
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        """The records that the snapshot had to leave out."""
+        return self._reading.faults
 
     @property
     def confirmed_age(self) -> float | None:
@@ -97,13 +103,13 @@ class DirectoryView:
             self._stamp = None
             told = True
             while True:
-                missed = await self._confirm() and not told
+                missed = await self.confirm() and not told
                 if missed:
                     return
                 told = await hearing.heard(CONFIRM_SECONDS)
 
-    async def _confirm(self) -> bool:
-        """Whether there was a change, which is then in force."""
+    async def confirm(self) -> bool:
+        """Ask the store once: whether there was a change, which is then in force. Raises StoreUnavailable."""
         asked = self._clock()
         changed = await self._store.stamp() != self._stamp
         if changed:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from proxy.isolation.sharing import Border, Cause, Decision, Line
 from proxy.isolation.unit import (
     CollectionUnit,
     DeploymentUnit,
@@ -27,8 +28,9 @@ class Scope:
     """Under which workspace and project (and collection) one request acts, for whom, and what the policy says of it.
 
     Only `proxy.directory.membership.select_scope` makes one: whoever holds a Scope has been found a member.
-    `policy` is the project's, else the workspace's, else the deployment's unit; `model_units` are the project's
-    exceptions per model; `models` is None where every base model is allowed; `narrower` is what the caller asked for.
+    `policy` is the project's, else the workspace's, else the deployment's unit, and `line` says which of them;
+    `model_units` are the project's exceptions per model; `models` is None where every base model is allowed; `narrower`
+    is what the caller asked for.
     """
 
     issuer: str
@@ -38,6 +40,7 @@ class Scope:
     team: str | None
     collection: str | None
     policy: Level
+    line: Line
     model_units: Mapping[str, Level]
     models: frozenset[str] | None
     narrower: Level | None
@@ -45,38 +48,63 @@ class Scope:
 
     def unit(self, model: str) -> Unit:
         """The border of one request for `model`. Raises UnitTooWide where the caller asked for a wider one."""
-        policy = self.model_units.get(model, self.policy)
-        if self.collection is not None:
-            return self._collection_unit(policy, self.collection)
-        if policy is Level.COLLECTION:
-            policy = Level.PROJECT
-        if self.narrower is not None:
-            policy = _narrowed(policy, self.narrower)
-        return self._unit_at(policy)
+        return self.decision(model).unit
 
-    def _collection_unit(self, policy: Level, collection: str) -> Unit:
+    def decision(self, model: str | None) -> Decision:
+        """The same with what it rests on; None stands for every model without an exception. Raises UnitTooWide."""
+        policy, line = model_policy(self.policy, self.line, self.model_units, model)
+        border = border_of(policy, line, team=self.team, collection=self.collection, narrower=self.narrower)
+        return Decision(self._unit_at(border.level), border)
+
+    def _unit_at(self, level: Level) -> Unit:
+        if level is Level.USER:
+            return UserUnit(self.workspace, self.project, self.issuer, self.subject)
+        return shared_unit(level, self.workspace, self.project, team=self.team, collection=self.collection)
+
+
+def model_policy(policy: Level, line: Line, model_units: Mapping[str, Level], model: str | None) -> tuple[Level, Line]:
+    """What the policy says for one model: its own exception, else what holds for all."""
+    own = model_units.get(model) if model is not None else None
+    return (policy, line) if own is None else (own, Line.MODEL)
+
+
+def border_of(policy: Level, line: Line, *, team: str | None, collection: str | None, narrower: Level | None) -> Border:
+    """The border that follows from the policy and from what the request names. Raises UnitTooWide."""
+    border = Border(policy, line)
+    if collection is not None:
         if policy is Level.USER:
             raise UnitTooWide(
                 "Your administrator keeps each person apart here, so no collection is shared. Leave out "
                 "X-Saltgate-Collection."
             )
-        return CollectionUnit(self.workspace, collection)
-
-    def _unit_at(self, policy: Level) -> Unit:
-        match policy:
-            case Level.DEPLOYMENT:
-                return DeploymentUnit()
-            case Level.WORKSPACE:
-                return WorkspaceUnit(self.workspace)
-            case Level.TEAM if self.team is not None:
-                return TeamUnit(self.workspace, self.team)
-            case Level.USER:
-                return UserUnit(self.workspace, self.project, self.issuer, self.subject)
-            case _:
-                return ProjectUnit(self.workspace, self.project)
+        return border.turned(Cause.COLLECTION, Level.COLLECTION)
+    if policy is Level.COLLECTION:
+        border = border.turned(Cause.NO_COLLECTION, Level.PROJECT)
+    if narrower is not None:
+        border = _narrowed(border, narrower)
+    if border.level is Level.TEAM and team is None:
+        border = border.turned(Cause.NO_TEAM, Level.PROJECT)
+    return border
 
 
-def _narrowed(policy: Level, asked: Level) -> Level:
-    if asked not in WIDTH or WIDTH.index(asked) < WIDTH.index(policy):
-        raise UnitTooWide(f"The border here is {policy.value}; X-Saltgate-Unit may only name a narrower one.")
-    return asked
+def _narrowed(border: Border, asked: Level) -> Border:
+    if asked not in WIDTH or WIDTH.index(asked) < WIDTH.index(border.level):
+        raise UnitTooWide(f"The border here is {border.level.value}; X-Saltgate-Unit may only name a narrower one.")
+    return border if asked is border.level else border.turned(Cause.CALLER, asked)
+
+
+def shared_unit(level: Level, workspace: str, project: str, *, team: str | None, collection: str | None) -> Unit:
+    """The unit that a border of `border_of` names for a project. A user's own names a person: it is none of these."""
+    match level:
+        case Level.DEPLOYMENT:
+            return DeploymentUnit()
+        case Level.WORKSPACE:
+            return WorkspaceUnit(workspace)
+        case Level.TEAM if team is not None:
+            return TeamUnit(workspace, team)
+        case Level.COLLECTION if collection is not None:
+            return CollectionUnit(workspace, collection)
+        case Level.PROJECT:
+            return ProjectUnit(workspace, project)
+        case _:
+            raise ValueError(f"{level.value} names no shared unit of {workspace}/{project}")

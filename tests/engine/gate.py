@@ -13,7 +13,7 @@ from typing import Final
 
 import aiohttp
 
-from config.settings import Directory
+from config.settings import Directory, Isolation, IsolationKey, UnitName
 from proxy.isolation.salt import SaltKey, salt_for
 from proxy.isolation.unit import Unit
 from tests.engine.client import EngineClient, Vllm
@@ -62,6 +62,24 @@ members = ["user:u-erin-0005", "user:u-frank-0006"]
 [workspaces.acme.collections.handbook]
 projects = ["apollo", "ares"]
 
+[workspaces.acme.projects.janus]
+members = ["user:u-alice-0001", "user:u-bob-0002"]
+model_units = {{ tiny = "user" }}
+
+[workspaces.initech]
+issuer = "{issuer}"
+unit = "workspace"
+
+[workspaces.initech.projects.tps]
+members = ["user:u-peter-0011"]
+
+[workspaces.initech.projects.y2k]
+members = ["user:u-milton-0012"]
+
+[workspaces.initech.projects.basement]
+members = ["user:u-milton-0012"]
+unit = "project"
+
 [workspaces.globex]
 issuer = "{issuer}"
 
@@ -93,6 +111,8 @@ BOB: Final = Caller("u-bob-0002", "hermes")
 DAVE: Final = Caller("u-dave-0004", "hermes")
 ERIN: Final = Caller("u-erin-0005", "athena")
 FRANK: Final = Caller("u-frank-0006", "hera")
+PETER: Final = Caller("u-peter-0011", "tps", workspace="initech")
+MILTON: Final = Caller("u-milton-0012", "y2k", workspace="initech")
 MALLORY: Final = Caller("u-mallory-0009", "vault", workspace="globex")
 
 
@@ -161,10 +181,16 @@ class GateClient:
 
 
 @asynccontextmanager
-async def gate_before(vllm: Vllm, directory: Directory, folder: Path) -> AsyncIterator[GateClient]:
-    """A gate of the strictest kind in front of `vllm`, ready: it has proven every endpoint that it will serve."""
+async def gate_before(
+    vllm: Vllm, directory: Directory, folder: Path, *, unit: UnitName = "project"
+) -> AsyncIterator[GateClient]:
+    """A gate of the strictest kind in front of `vllm`, ready: it has proven every endpoint that it will serve.
+
+    `unit` is the deployment's policy.
+    """
+    isolation = Isolation(unit=unit, keys=(IsolationKey(id="k1", secret=KEY),))
     async with (
-        gate_bed(directory, [vllm.url], folder, document=_DIRECTORY, proof="strict") as bed,
+        gate_bed(directory, [vllm.url], folder, document=_DIRECTORY, proof="strict", isolation=isolation) as bed,
         aiohttp.ClientSession(vllm.url) as session,
     ):
         yield GateClient(bed, EngineClient(session))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -13,6 +14,7 @@ from proxy.assurance.verdict import Verdict
 from proxy.directory.changes import Change
 from proxy.engines.profile import Operation
 from proxy.isolation.unit import CollectionUnit, ProjectUnit, Unit, WorkspaceUnit
+from tests.engine.client import Vllm
 from tests.engine.endpoints import CHAT, SALTED, Endpoint, Json
 from tests.engine.gate import (
     ALICE,
@@ -24,11 +26,15 @@ from tests.engine.gate import (
     LONG_LINES,
     MALLORY,
     MEDIUM_LINES,
+    MILTON,
+    PETER,
     Caller,
     GateClient,
     fresh_prompt,
+    gate_before,
     salt_of,
 )
+from tests.parts.redis_server import RedisServer
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -83,52 +89,76 @@ class TestTheTable:
         assert not any(shared)
 
 
-class TestUnits:
-    async def _shared(self, gate: GateClient, first: Caller, second: Caller) -> bool:
-        """Whether `second` finds what `first` has sent, and could find again himself."""
-        prompt = fresh_prompt()
-        assert not await gate.shares(first, CHAT, prompt)
-        assert await gate.shares(first, CHAT, prompt)
-        return await gate.shares(second, CHAT, prompt)
+async def shared(gate: GateClient, first: Caller, second: Caller) -> bool:
+    """Whether `second` finds what `first` has sent, and could find again himself."""
+    prompt = fresh_prompt()
+    assert not await gate.shares(first, CHAT, prompt)
+    assert await gate.shares(first, CHAT, prompt)
+    return await gate.shares(second, CHAT, prompt)
 
+
+class TestUnits:
     async def test_two_projects_of_one_workspace_and_one_team_are_apart(self, gate: GateClient) -> None:
-        assert not await self._shared(gate, ALICE, ALICE.on("ares"))
-        assert not await self._shared(gate, CAROL, CAROL.on("ares"))
+        assert not await shared(gate, ALICE, ALICE.on("ares"))
+        assert not await shared(gate, CAROL, CAROL.on("ares"))
 
     async def test_two_members_of_a_project_whose_unit_is_the_user_are_apart(self, gate: GateClient) -> None:
-        assert not await self._shared(gate, BOB, DAVE)
+        assert not await shared(gate, BOB, DAVE)
 
     async def test_the_projects_of_a_team_share_where_the_unit_is_the_team(self, gate: GateClient) -> None:
-        assert await self._shared(gate, ERIN, FRANK)
-        assert await self._shared(gate, FRANK, ERIN.on("hera"))
+        assert await shared(gate, ERIN, FRANK)
+        assert await shared(gate, FRANK, ERIN.on("hera"))
 
     async def test_another_team_of_the_workspace_shares_nothing_with_it(self, gate: GateClient) -> None:
-        assert not await self._shared(gate, ERIN, CAROL.on("zeus"))
+        assert not await shared(gate, ERIN, CAROL.on("zeus"))
 
     async def test_a_project_of_the_team_with_a_narrower_unit_shares_nothing_with_it(self, gate: GateClient) -> None:
-        assert not await self._shared(gate, CAROL.on("zeus"), CAROL)
+        assert not await shared(gate, CAROL.on("zeus"), CAROL)
 
     async def test_two_projects_that_list_a_collection_share_what_they_ask_about_it(self, gate: GateClient) -> None:
         asks = ALICE.under(collection="handbook")
-        assert await self._shared(gate, asks, CAROL.on("ares").under(collection="handbook"))
+        assert await shared(gate, asks, CAROL.on("ares").under(collection="handbook"))
 
     async def test_what_was_asked_about_a_collection_is_not_in_the_projects_own_cache(self, gate: GateClient) -> None:
         asks = ALICE.under(collection="handbook")
-        assert not await self._shared(gate, asks, ALICE)
-        assert not await self._shared(gate, ALICE, asks)
+        assert not await shared(gate, asks, ALICE)
+        assert not await shared(gate, ALICE, asks)
 
     async def test_a_caller_who_narrows_to_himself_is_apart_from_his_project(self, gate: GateClient) -> None:
         alone = ALICE.under(unit="user")
-        assert not await self._shared(gate, ALICE, alone)
-        assert not await self._shared(gate, alone, ALICE)
-        assert not await self._shared(gate, alone, CAROL.under(unit="user"))
+        assert not await shared(gate, ALICE, alone)
+        assert not await shared(gate, alone, ALICE)
+        assert not await shared(gate, alone, CAROL.under(unit="user"))
 
     async def test_a_caller_who_narrows_a_team_to_its_project_is_apart_from_the_other_projects(
         self, gate: GateClient
     ) -> None:
         narrowed = ERIN.under(unit="project")
-        assert not await self._shared(gate, narrowed, FRANK)
-        assert await self._shared(gate, narrowed, FRANK.on("athena").under(unit="project"))
+        assert not await shared(gate, narrowed, FRANK)
+        assert await shared(gate, narrowed, FRANK.on("athena").under(unit="project"))
+
+    async def test_a_workspace_shares_across_projects_that_the_other_may_not_enter(self, gate: GateClient) -> None:
+        assert await shared(gate, PETER, MILTON)
+        assert not await shared(gate, PETER, MALLORY)
+
+    async def test_a_project_of_the_workspace_with_a_narrower_unit_shares_nothing_with_it(
+        self, gate: GateClient
+    ) -> None:
+        assert not await shared(gate, MILTON, MILTON.on("basement"))
+
+    async def test_a_model_with_a_unit_of_its_own_keeps_it_within_the_project(self, gate: GateClient) -> None:
+        assert not await shared(gate, ALICE.on("janus"), BOB.on("janus"))
+        assert not await shared(gate, ALICE.on("janus"), ALICE)
+
+    async def test_under_the_deployment_even_strangers_share_but_for_those_with_a_narrower_line(
+        self, vllm: Vllm, tmp_path: Path
+    ) -> None:
+        with RedisServer(tmp_path) as redis:
+            async with gate_before(vllm, redis.settings(), tmp_path, unit="deployment") as gate:
+                assert await shared(gate, ALICE, MALLORY)
+                assert not await shared(gate, ALICE, PETER)
+                assert not await shared(gate, MALLORY, BOB)
+                assert not await shared(gate, ALICE, MALLORY.under(unit="workspace"))
 
 
 class TestEpoch:

@@ -21,6 +21,7 @@ from proxy.engines.profile import ENDPOINTS, Operation
 from proxy.engines.profile import Endpoint as Profile
 from proxy.isolation.salt import SaltKey
 from proxy.isolation.scope import Scope
+from proxy.isolation.sharing import Line
 from proxy.isolation.unit import Level
 from proxy.refusals import EngineUnavailable, ModelNotAllowed, ModelNotFound
 from proxy.relay.pool import Pool
@@ -39,6 +40,7 @@ SCOPE = Scope(
     team=None,
     collection=None,
     policy=Level.PROJECT,
+    line=Line.DEPLOYMENT,
     model_units={},
     models=None,
     narrower=None,

@@ -68,6 +68,12 @@ class Place:
         assert answer.code == 0
         return {unit["unit"]: unit for unit in json.loads(answer.out)["units"]}
 
+    def borders(self, unit: str) -> list[dict[str, object]]:
+        """Where the border of a project runs: for any model, then for those with an exception."""
+        found = self.shown()[unit]["borders"]
+        assert isinstance(found, list)
+        return found
+
     def _run(self, module: ModuleType, *words: str) -> Answer:
         parser = argparse.ArgumentParser()
         module.add_arguments(parser)
@@ -169,6 +175,7 @@ def test_show_gives_epoch_and_key_of_every_unit_and_its_members(place: Place) ->
 def test_show_without_a_ring_says_so(place: Place) -> None:
     assert "no salt ring" in place.directory("show").out
     assert place.shown()["deployment"]["epoch"] is None
+    assert place.shown()["deployment"]["fingerprint"] is None
 
 
 def test_show_for_people_names_units_members_and_who_is_blocked(place: Place) -> None:
@@ -176,9 +183,60 @@ def test_show_for_people_names_units_members_and_who_is_blocked(place: Place) ->
     place.directory("block", "user:mallory")
     lines = place.directory("show").out.splitlines()
     assert any(
-        re.match(r"project:acme/apollo +workspace +\d+ +2026-11 +user:alice, group:eng, team red$", s) for s in lines
+        re.match(r"project:acme/apollo +workspace +\d+ +2026-11 +[0-9a-f]{12} +user:alice, group:eng, team red$", s)
+        for s in lines
     )
     assert any(re.match(rf"user:mallory +{re.escape(ISSUER)}$", line) for line in lines)
+
+
+def test_show_tells_for_each_project_where_its_border_runs_why_and_who_shares_it(place: Place) -> None:
+    place.directory("import", people(place))
+    (apollo,) = place.borders("project:acme/apollo")
+    assert (apollo["unit"], apollo["level"], apollo["line"]) == ("workspace:acme", "workspace", "workspace")
+    assert apollo["because"] == 'workspace acme has unit = "workspace"'
+    assert apollo["shared_by"] == "everybody in workspace acme, also people of projects that they may not enter"
+    assert apollo["shared_with"] == ["acme/apollo"]  # ares keeps a narrower border
+    (ares,) = place.borders("project:acme/ares")
+    assert (ares["unit"], ares["line"]) == (None, "project")
+    assert ares["shared_by"] == "nobody: each person in project acme/ares has a cache of their own"
+
+
+def test_show_tells_who_shares_the_caches_of_teams_and_collections(place: Place) -> None:
+    text = FILE.replace('unit = "user"', 'team = "red"\nmodel_units = { tiny = "team" }')
+    text = text.replace('"group:eng"]\n', '"group:eng"]\nmodel_units = { tiny = "user" }\n')
+    (place.folder / "people.toml").write_text(text.replace('["apollo"]', '["apollo", "ares"]'))
+    place.directory("import", people(place))
+    units = place.shown()
+    assert units["team:acme/red"]["shared_with"] == ["acme/apollo", "acme/ares"]
+    assert "also people of projects that they may not enter" in str(units["team:acme/red"]["shared_by"])
+    assert units["collection:acme/handbook"]["shared_with"] == ["acme/apollo", "acme/ares"]
+    assert units["deployment"]["shared_by"] == "nobody: no request has this border"
+    plain, of_model = place.borders("project:acme/ares")
+    assert (plain["model"], plain["unit"]) == (None, "workspace:acme")
+    assert (of_model["model"], of_model["unit"], of_model["line"]) == ("tiny", "team:acme/red", "model")
+    # With tiny, apollo keeps each person apart.
+    assert of_model["shared_with"] == ["acme/ares"]
+    told = place.directory("show").out
+    assert "acme/ares with model tiny\n  border     team:acme/red\n" in told
+    assert "shared by  everybody in workspace acme, also people of projects that they may not enter (acme/" in told
+
+
+def test_show_gives_the_fingerprint_of_each_units_salt_and_never_the_salt(place: Place) -> None:
+    place.directory("import", people(place))
+    units = place.shown()
+    prints = {str(unit["fingerprint"]) for unit in units.values()}
+    assert len(prints) == len(units)
+    assert all(re.fullmatch("[0-9a-f]{12}", fingerprint) for fingerprint in prints)
+    for words in (("show",), ("show", "--json")):
+        assert "sg1-" not in place.directory(*words).out
+
+
+def test_a_unit_whose_key_is_not_configured_has_no_fingerprint(place: Place) -> None:
+    place.directory("import", people(place))
+    text = place.configuration.read_text().replace('id = "2026-11"', 'id = "other"')
+    place.configuration.write_text(text)
+    assert {unit["fingerprint"] for unit in place.shown().values()} == {None}
+    assert {unit["key"] for unit in place.shown().values()} == {"2026-11"}
 
 
 def test_grant_and_revoke(place: Place) -> None:

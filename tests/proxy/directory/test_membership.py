@@ -11,6 +11,7 @@ from proxy.directory.snapshot import Snapshot
 from proxy.identity import Identity
 from proxy.isolation.ring import Ring
 from proxy.isolation.scope import Scope
+from proxy.isolation.sharing import Line
 from proxy.isolation.unit import Level
 from proxy.refusals import Blocked, Dialect, InvalidRequest, NotAMember, Refusal, SaltUnavailable, ScopeRequired
 
@@ -94,6 +95,7 @@ def test_the_scope_says_what_the_directory_says() -> None:
         team="red",
         collection=None,
         policy=Level.TEAM,
+        line=Line.WORKSPACE,
         model_units={"tiny": Level.USER},
         models=frozenset({"tiny"}),
         narrower=None,

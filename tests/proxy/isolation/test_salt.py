@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import hmac
 import re
+import struct
+from base64 import urlsafe_b64encode
+from collections.abc import Sequence
+from itertools import permutations
 
 import pytest
 from hypothesis import assume, given
@@ -18,15 +23,30 @@ from proxy.isolation.unit import (
     Unit,
     UserUnit,
     WorkspaceUnit,
+    fields,
 )
 
 KEY = SaltKey("k1", b"0123456789abcdef0123456789abcdef")
 
 # Whatever UTF-8 can carry: an issuer or subject is not ours to spell, and a name rule may be forgotten one day.
-TEXTS = st.one_of(
-    st.text(st.characters(exclude_categories=["Cs"]), max_size=8),
-    st.sampled_from(["", "a", "aa", "a/a", "acme", "acme/apollo", "project", "sg1", "0", "1", "\0", "\0\0\0\x04"]),
-)
+HOSTILE = [
+    "",
+    "a",
+    "aa",
+    "a/a",
+    "acme",
+    "acme/apollo",
+    "project",
+    "sg1",
+    "0",
+    "1",
+    "\0",
+    "\0\0\0\x04",
+    "\0\0\0\x04acme",
+]
+# The same to the eye, not to the machine: composed and decomposed, a full-width letter, a ligature, invisible ones.
+HOSTILE += ["\u00e9", "e\u0301", "\uff41", "a\ufe0f", "a\u200b", "\u202ea", "\ud7ff", "\uffff", "\U0010ffff", "x" * 300]
+TEXTS = st.one_of(st.text(st.characters(exclude_categories=["Cs"]), max_size=8), st.sampled_from(HOSTILE))
 EPOCHS = st.integers(0, 2**64)
 UNITS: st.SearchStrategy[Unit | ProbeUnit] = st.one_of(
     st.builds(DeploymentUnit),
@@ -81,6 +101,68 @@ def test_a_boundary_between_fields_cannot_be_moved(
     one_user = UserUnit("w", "p", before + moved, after)
     other_user = UserUnit("w", "p", before, moved + after)
     assert salt_for(one_user, epoch=epoch, key=KEY).value != salt_for(other_user, epoch=epoch, key=KEY).value
+
+
+def encoded(parts: Sequence[str]) -> bytes:
+    """The message as the contract writes it, made a second time."""
+    return b"".join(struct.pack(">I", len(part.encode())) + part.encode() for part in parts)
+
+
+def decoded(message: bytes) -> list[str]:
+    """The fields that a message holds. There is but one way to read it."""
+    parts = []
+    while message:
+        (length,) = struct.unpack(">I", message[:4])
+        parts.append(message[4 : 4 + length].decode())
+        message = message[4 + length :]
+    return parts
+
+
+@given(UNITS, EPOCHS)
+def test_the_message_is_the_contracts_and_can_be_read_back_so_no_two_units_share_one(
+    unit: Unit | ProbeUnit, epoch: int
+) -> None:
+    """What can be decoded was encoded injectively: this proves it for all pairs at once, not only for drawn ones."""
+    parts = ["sg1", *fields(unit), str(epoch)]
+    tag = hmac.digest(KEY.secret, encoded(parts), "sha256")
+    assert salt_for(unit, epoch=epoch, key=KEY).value == f"sg1-k1-{urlsafe_b64encode(tag).decode().rstrip('=')}"
+    assert decoded(encoded(parts)) == parts
+    assert unit_of(parts[1:-1]) == unit
+    assert int(parts[-1]) == epoch
+
+
+def unit_of(parts: list[str]) -> Unit | ProbeUnit:
+    """The unit whose fields these are: the kind and the number of fields leave one choice."""
+    kinds = {
+        "deployment": DeploymentUnit,
+        "workspace": WorkspaceUnit,
+        "team": TeamUnit,
+        "project": ProjectUnit,
+        "collection": CollectionUnit,
+        "user": UserUnit,
+        "probe": ProbeUnit,
+    }
+    made: Unit | ProbeUnit = kinds[parts[0]](*parts[1:])
+    return made
+
+
+@given(st.lists(st.sampled_from(HOSTILE), min_size=4, max_size=4, unique=True), EPOCHS)
+def test_names_that_look_alike_or_hold_separators_are_all_different(names: list[str], epoch: int) -> None:
+    """Every choice and order of the same hostile texts, in every kind of unit, at two epochs: all salts differ."""
+    units: list[Unit] = [DeploymentUnit(), *map(WorkspaceUnit, names)]
+    units += [
+        kind(one, other) for kind in (TeamUnit, ProjectUnit, CollectionUnit) for one, other in permutations(names, 2)
+    ]
+    units += [UserUnit(*order) for order in permutations(names)]
+    salts = {salt_for(unit, epoch=e, key=KEY).value for unit in units for e in (epoch, epoch + 1)}
+    assert len(salts) == 2 * len(units)
+
+
+@pytest.mark.parametrize("unit", [WorkspaceUnit("\ud800"), UserUnit("acme", "apollo", "https://sso", "u-\udfff")])
+def test_what_has_no_utf8_has_no_salt(unit: Unit) -> None:
+    """A lone surrogate, which JSON can spell, would else become whatever an encoder puts in its place."""
+    with pytest.raises(UnicodeEncodeError):
+        salt_for(unit, epoch=0, key=KEY)
 
 
 @given(UNITS, EPOCHS)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from proxy.isolation.ring import KeyRing, Ring
 from proxy.isolation.salt import SaltKey
 from proxy.isolation.scope import WIDTH, Scope
+from proxy.isolation.sharing import Line
 from proxy.isolation.unit import CollectionUnit, Level, ProjectUnit, TeamUnit, UserUnit, level
 from proxy.refusals import UnitTooWide
 
@@ -22,6 +23,7 @@ ALICE = Scope(
     team="red",
     collection=None,
     policy=Level.PROJECT,
+    line=Line.DEPLOYMENT,
     model_units={},
     models=None,
     narrower=None,
