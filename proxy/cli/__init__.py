@@ -18,7 +18,7 @@ COMMANDS: Final = {
     "serve": "run the gate",
     "check": "is the configuration right, are issuer, Redis and engine reachable and safe?",
     "directory": "who is a member of what: import, export, show, grant, revoke, block, unblock",
-    "keys": "the salt keys: new",
+    "keys": "the salt keys and epochs: new, list, rotate",
 }
 
 

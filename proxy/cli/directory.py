@@ -7,8 +7,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -17,15 +16,13 @@ from proxy.cli.configuration import add_configuration, configured
 from proxy.directory.changes import (
     Change,
     ChangeRefused,
-    Deed,
     block,
-    fresh_ring,
+    first_import,
     grant,
-    import_directory,
     revoke,
     unblock,
 )
-from proxy.directory.connect import open_store
+from proxy.directory.connect import open_store, removal_policy
 from proxy.directory.model import (
     Directory,
     DirectoryFaults,
@@ -38,7 +35,6 @@ from proxy.directory.model import (
 )
 from proxy.directory.snapshot import NOTHING_READ, Reading, Snapshot, read
 from proxy.directory.store import Store, StoreUnavailable
-from proxy.isolation.ring import Ring
 from proxy.isolation.unit import (
     CollectionUnit,
     DeploymentUnit,
@@ -103,11 +99,14 @@ class UnitRow:
     projects: tuple[str, ...] | None = None
 
 
-def unit_rows(snapshot: Snapshot, *, default_unit: str) -> Iterator[UnitRow]:
-    """Every unit that the directory names, the workspaces in order. `default_unit` is the deployment's policy."""
-    yield _row(snapshot, DeploymentUnit(), policy=default_unit)
+def unit_rows(snapshot: Snapshot, *, default_unit: str, now: float) -> Iterator[UnitRow]:
+    """Every unit that the directory names, the workspaces in order, with its key at `now` (Unix seconds).
+
+    `default_unit` is the deployment's policy.
+    """
+    yield _row(snapshot, DeploymentUnit(), now, policy=default_unit)
     for _, workspace in sorted(snapshot.directory.workspaces.items()):
-        yield from _workspace_rows(snapshot, workspace, default_unit)
+        yield from _workspace_rows(snapshot, workspace, default_unit, now)
 
 
 def _action(
@@ -122,7 +121,7 @@ def _action(
 
 async def _run(arguments: argparse.Namespace, settings: Settings) -> int:
     try:
-        store = open_store(settings.directory)
+        store = open_store(settings.directory, removal_policy(settings.isolation))
     except ValueError as error:
         raise WrongUsage(str(error)) from error
     try:
@@ -133,8 +132,8 @@ async def _run(arguments: argparse.Namespace, settings: Settings) -> int:
                 return await _export(store)
             case "show":
                 return await _show(store, settings, as_json=arguments.json)
-            case "grant" | "revoke":
-                return await _change_membership(store, arguments.action, arguments.project, arguments.member)
+            case "grant" | "revoke" as action:
+                return await _change_membership(store, settings, action, arguments.project, arguments.member)
             case action:
                 return await _change_block(store, settings, action, arguments.member, arguments.issuer)
     finally:
@@ -143,7 +142,8 @@ async def _run(arguments: argparse.Namespace, settings: Settings) -> int:
 
 async def _import(store: Store, settings: Settings, file: Path) -> int:
     directory = _directory_file(file)
-    change = await store.change(import_directory(directory, _new_ring(settings)))
+    first_key, removal = settings.isolation.keys[0].id, removal_policy(settings.isolation)
+    change = await store.change(first_import(directory, first_key, removal))
     for workspace in _of_unknown_issuers(directory, settings):
         _tell(f"warning: nobody can use workspace {workspace.name}: {workspace.issuer} is not among [[issuers]]")
     if change.ring is not None:
@@ -166,23 +166,29 @@ async def _export(store: Store) -> int:
 
 
 async def _show(store: Store, settings: Settings, *, as_json: bool) -> int:
-    reading = await _read(store)
-    rows = list(unit_rows(reading.snapshot, default_unit=settings.isolation.unit))
+    records = await store.read()
+    ring = None if records.ring is None else records.ring.settled(records.now)
+    reading = read(replace(records, ring=ring), NOTHING_READ)
+    rows = list(unit_rows(reading.snapshot, default_unit=settings.isolation.unit, now=records.now))
     _tell_faults(reading.faults)
     sys.stdout.write(_as_json(reading, rows) if as_json else _as_text(reading.snapshot, rows))
     return 0
 
 
-async def _change_membership(store: Store, action: str, written_project: str, written_member: str) -> int:
+async def _change_membership(
+    store: Store, settings: Settings, action: str, written_project: str, written_member: str
+) -> int:
     workspace, project = _project(written_project)
     member = _member(written_member)
-    deed: Deed = (grant if action == "grant" else revoke)(workspace, project, member)
+    removal = removal_policy(settings.isolation)
+    deed = grant(workspace, project, member) if action == "grant" else revoke(workspace, project, member, removal)
     change = await store.change(deed)
     where = f"{workspace}/{project}"
     if action == "grant":
         _say(f"{member} is a member of {where}{'' if change.is_empty else f'. {_IN_FORCE}'}")
         return 0
-    _say(f"{member} is no longer named in {where}. {_IN_FORCE}")
+    _say(f"{member} is no longer named in {where}.{_raised(change)} {_IN_FORCE}")
+    _tell_uncounted(change)
     remaining = (await _read(store)).snapshot.directory.workspaces.get(workspace)
     if remaining is not None and remaining.admits(member, project):
         _tell(f"warning: {member} is still a member of {where} through team {remaining.projects[project].team}")
@@ -191,19 +197,17 @@ async def _change_membership(store: Store, action: str, written_project: str, wr
 
 async def _change_block(store: Store, settings: Settings, action: str, written: str, issuer: str | None) -> int:
     member = _member(written)
-    whose = _issuer(settings, issuer)
-    change = await store.change((block if action == "block" else unblock)(whose, member))
+    whose = named_issuer(settings, issuer)
+    deed = block(whose, member, removal_policy(settings.isolation)) if action == "block" else unblock(whose, member)
+    change = await store.change(deed)
     state = "blocked" if action == "block" else "no longer blocked"
-    _say(f"{member} of {whose} is {state}{'' if change.is_empty else f'. {_IN_FORCE}'}")
+    _say(f"{member} of {whose} is {state}{'' if change.is_empty else f'.{_raised(change)} {_IN_FORCE}'}")
+    _tell_uncounted(change)
     return 0
 
 
 async def _read(store: Store) -> Reading:
     return read(await store.read(), NOTHING_READ)
-
-
-def _new_ring(settings: Settings) -> Ring:
-    return fresh_ring(settings.isolation.keys[0].id, now=datetime.now(UTC).timestamp())
 
 
 def _directory_file(file: Path) -> Directory:
@@ -227,7 +231,7 @@ def _member(written: str) -> Member:
         raise WrongUsage(str(error)) from error
 
 
-def _issuer(settings: Settings, named: str | None) -> str:
+def named_issuer(settings: Settings, named: str | None) -> str:
     known = [issuer.issuer for issuer in settings.issuers]
     if named is None and len(known) == 1:
         return known[0]
@@ -245,30 +249,40 @@ def _summary(change: Change) -> str:
     if not change.workspaces:
         return "The directory was already what the file says."
     gone = sum(document is None for document in change.workspaces.values())
-    raised = f" Raised what is gone: {', '.join(map(str, change.raises))}." if change.raises else ""
-    return f"Workspaces written: {len(change.workspaces) - gone}, deleted: {gone}.{raised} {_IN_FORCE}"
+    return f"Workspaces written: {len(change.workspaces) - gone}, deleted: {gone}.{_raised(change)} {_IN_FORCE}"
 
 
-def _workspace_rows(snapshot: Snapshot, workspace: Workspace, default_unit: str) -> Iterator[UnitRow]:
+def _raised(change: Change) -> str:
+    return f" Raised what is gone or was left: {', '.join(map(str, change.raises))}." if change.raises else ""
+
+
+def _tell_uncounted(change: Change) -> None:
+    for unit in change.uncounted:
+        _tell(f"warning: {unit} is not raised, for its record cannot be read; `saltgate keys list` names it")
+
+
+def _workspace_rows(snapshot: Snapshot, workspace: Workspace, default_unit: str, now: float) -> Iterator[UnitRow]:
     policy = workspace.unit.value if workspace.unit is not None else default_unit
-    yield _row(snapshot, WorkspaceUnit(workspace.name), policy=policy, issuer=workspace.issuer)
+    yield _row(snapshot, WorkspaceUnit(workspace.name), now, policy=policy, issuer=workspace.issuer)
     for name, project in sorted(workspace.projects.items()):
         yield _row(
             snapshot,
             ProjectUnit(workspace.name, name),
+            now,
             policy=project.unit.value if project.unit is not None else policy,
             team=project.team,
             members=project.members,
         )
     for name, team in sorted(workspace.teams.items()):
-        yield _row(snapshot, TeamUnit(workspace.name, name), members=team.members)
+        yield _row(snapshot, TeamUnit(workspace.name, name), now, members=team.members)
     for name, collection in sorted(workspace.collections.items()):
-        yield _row(snapshot, CollectionUnit(workspace.name, name), projects=collection.projects)
+        yield _row(snapshot, CollectionUnit(workspace.name, name), now, projects=collection.projects)
 
 
 def _row(
     snapshot: Snapshot,
     unit: Unit,
+    now: float,
     *,
     policy: str | None = None,
     issuer: str | None = None,
@@ -277,7 +291,7 @@ def _row(
     projects: tuple[str, ...] | None = None,
 ) -> UnitRow:
     ring = snapshot.ring
-    epoch, key = (None, None) if ring is None else (ring.epoch(unit), ring.key_id(unit))
+    epoch, key = (None, None) if ring is None else (ring.epoch(unit), ring.key_id(unit, now))
     return UnitRow(unit, epoch, key, policy, issuer, team, members, projects)
 
 
@@ -313,7 +327,7 @@ def _as_text(snapshot: Snapshot, rows: Iterable[UnitRow]) -> str:
     units += [(str(r.unit), r.policy or "", _cell(r.epoch), _cell(r.key), _who(r)) for r in rows]
     blocked = [("BLOCKED", "ISSUER")]
     blocked += [(member, issuer) for issuer, member in _blocks(snapshot)]
-    tables = [_table(units)] + ([_table(blocked)] if len(blocked) > 1 else [])
+    tables = [table(units)] + ([table(blocked)] if len(blocked) > 1 else [])
     return f"generation {snapshot.generation}, {told}\n\n" + "\n".join(tables)
 
 
@@ -328,7 +342,7 @@ def _who(row: UnitRow) -> str:
     return row.issuer or ", ".join(named)
 
 
-def _table(rows: Sequence[tuple[str, ...]]) -> str:
+def table(rows: Sequence[tuple[str, ...]]) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
     return "".join(f"{line}\n" for line in lines)

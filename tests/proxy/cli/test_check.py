@@ -99,7 +99,7 @@ async def issuer_and_directory(redis: RedisServer) -> AsyncIterator[str]:
 
 
 async def fill(redis: RedisServer, issuer: str) -> None:
-    store = open_store(redis.settings())
+    store = open_store(redis.settings(), removal=None)
     document = f'[workspaces.acme]\nissuer = "{issuer}"\n[workspaces.acme.projects.apollo]\nmembers = ["user:alice"]\n'
     try:
         await store.change(import_directory(directory_from_toml(document), fresh_ring("k1", now=1_700_000_000)))

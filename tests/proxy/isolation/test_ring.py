@@ -31,6 +31,7 @@ COLLECTION = CollectionUnit("acme", "handbook")
 ALICE = UserUnit("acme", "apollo", "https://sso.example.com", "u-alice")
 UNITS: tuple[Unit, ...] = (DeploymentUnit(), WORKSPACE, TEAM, PROJECT, COLLECTION, ALICE)
 
+NOW = 5000.0
 EMPTY = Ring(id="r", first_key="k1", base_epoch=1000, raises={}, keys={})
 KEYS = KeyRing({key_id: SaltKey(key_id, key_id.encode() * 16) for key_id in ("k1", "k2", "k3")})
 
@@ -79,14 +80,14 @@ def test_one_more_raise_anywhere_lowers_no_epoch(raises: dict[str, int]) -> None
 
 def test_a_tombstone_counts_so_a_unit_that_comes_back_has_a_new_salt() -> None:
     """A deleted unit leaves a raise under its name; the same name imported again finds it."""
-    assert KEYS.salt(PROJECT, raised(project=1)).value != KEYS.salt(PROJECT, EMPTY).value
+    assert KEYS.salt(PROJECT, raised(project=1), NOW).value != KEYS.salt(PROJECT, EMPTY, NOW).value
 
 
 def test_a_ring_made_later_never_gives_an_old_salt_again() -> None:
     lost = raised(project=3)
     anew = replace(EMPTY, base_epoch=2000)
     assert anew.epoch(PROJECT) > lost.epoch(PROJECT)
-    assert KEYS.salt(PROJECT, anew).value != KEYS.salt(PROJECT, lost).value
+    assert KEYS.salt(PROJECT, anew, NOW).value != KEYS.salt(PROJECT, lost, NOW).value
 
 
 @pytest.mark.parametrize(
@@ -105,12 +106,12 @@ def test_a_unit_uses_its_own_key_else_that_of_the_nearest_unit_above_else_the_ri
 ) -> None:
     ring = replace(EMPTY, keys={record_name(unit): key_id for unit, key_id in own.items()})
     for key_id, units in expected.items():
-        assert {KEYS.salt(unit, ring).key_id for unit in units} == {key_id}
+        assert {KEYS.salt(unit, ring, NOW).key_id for unit in units} == {key_id}
 
 
 def test_without_a_ring_there_is_no_salt() -> None:
     with pytest.raises(SaltUnavailable) as refused:
-        KEYS.salt(PROJECT, None)
+        KEYS.salt(PROJECT, None, NOW)
     assert refused.value.reason == "ring_missing"
     assert "saltgate directory import" in refused.value.message
 
@@ -118,13 +119,13 @@ def test_without_a_ring_there_is_no_salt() -> None:
 @pytest.mark.parametrize("ring", [replace(EMPTY, first_key="k9"), replace(EMPTY, keys={record_name(WORKSPACE): "k9"})])
 def test_a_key_that_the_configuration_lacks_is_never_replaced_by_another(ring: Ring) -> None:
     with pytest.raises(SaltUnavailable) as refused:
-        KEYS.salt(PROJECT, ring)
+        KEYS.salt(PROJECT, ring, NOW)
     assert refused.value.reason == "key_missing"
 
 
 def test_a_missing_key_refuses_only_the_units_that_use_it() -> None:
     ring = replace(EMPTY, keys={record_name(PROJECT): "k9"})
-    assert KEYS.salt(TEAM, ring).key_id == "k1"
+    assert KEYS.salt(TEAM, ring, NOW).key_id == "k1"
 
 
 def test_a_key_ring_does_not_show_its_secrets() -> None:
