@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import re
 import shutil
@@ -11,8 +12,12 @@ from types import ModuleType
 
 import pytest
 
+from config.load import load
 from proxy.cli import directory, keys
+from proxy.directory.changes import Deed, make_ring
+from proxy.directory.connect import open_store
 from proxy.directory.model import directory_from_toml
+from proxy.isolation.ring import Ring
 from tests.parts.redis_server import RedisServer
 
 ISSUER = "https://sso.example.com/realms/acme"
@@ -57,6 +62,17 @@ class Place:
             f'[directory]\n{directory_section}\n[[isolation.keys]]\nid = "{key}"\nsecret = {{ file = "salt" }}\n'
         )
 
+    def make_ring(self, ring: Ring) -> None:
+        asyncio.run(self._change(make_ring(ring)))
+
+    async def _change(self, deed: Deed) -> None:
+        settings = load(self.configuration, {}).settings
+        store = open_store(settings.directory, removal=None)
+        try:
+            await store.change(deed)
+        finally:
+            await store.close()
+
     def directory(self, *words: str) -> Answer:
         return self._run(directory, *words, "-c", str(self.configuration))
 
@@ -86,7 +102,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
 
 
 @pytest.fixture(params=["redis", "file"])
-def place(
+def bare_place(
     request: pytest.FixtureRequest, server: RedisServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> Place:
     if request.param == "redis":
@@ -95,11 +111,19 @@ def place(
     return Place(tmp_path, 'file = "directory.toml"\nstate = "state"', capsys)
 
 
+@pytest.fixture
+def place(bare_place: Place) -> Place:
+    """With a salt ring of long ago: who makes one waits for the second to be over."""
+    bare_place.make_ring(Ring("ring", "2026-11", 1_700_000_000, {}, {}))
+    return bare_place
+
+
 def people(place: Place) -> str:
     return str(place.folder / "people.toml")
 
 
-def test_import_then_export_gives_the_file_back(place: Place) -> None:
+def test_import_then_export_gives_the_file_back(bare_place: Place) -> None:
+    place = bare_place
     imported = place.directory("import", people(place))
     assert imported.code == 0
     assert "Made the salt ring" in imported.out
@@ -166,7 +190,8 @@ def test_show_gives_epoch_and_key_of_every_unit_and_its_members(place: Place) ->
     assert units["workspace:acme"]["issuer"] == ISSUER
 
 
-def test_show_without_a_ring_says_so(place: Place) -> None:
+def test_show_without_a_ring_says_so(bare_place: Place) -> None:
+    place = bare_place
     assert "no salt ring" in place.directory("show").out
     assert place.shown()["deployment"]["epoch"] is None
 
@@ -272,7 +297,8 @@ def test_keys_new_writes_a_file_for_its_owner_alone_and_never_over_another(place
     assert file.read_text() == written
 
 
-def test_the_first_keys_new_makes_the_ring_and_the_key_that_the_configuration_waits_for(place: Place) -> None:
+def test_the_first_keys_new_makes_the_ring_and_the_key_that_the_configuration_waits_for(bare_place: Place) -> None:
+    place = bare_place
     (place.folder / "salt").unlink()
     answer = place.keys("new", "--out", str(place.folder / "salt"), "-c", str(place.configuration))
     assert answer.code == 0
@@ -310,13 +336,12 @@ def test_an_incomplete_directory_is_not_exported(
     assert "workspaces.labs" in place.directory("show").err
 
 
-def test_everything_lost_and_imported_anew_never_goes_back_to_an_old_epoch(place: Place, server: RedisServer) -> None:
-    place.directory("import", people(place))
-    before = place.shown()["project:acme/apollo"]["epoch"]
-    server.command("FLUSHALL")
-    shutil.rmtree(place.folder / "state", ignore_errors=True)
-    place.directory("import", people(place))
-    after = place.shown()["project:acme/apollo"]["epoch"]
-    assert isinstance(before, int)
-    assert isinstance(after, int)
-    assert after >= before  # two imports within one second of Unix time
+def test_everything_lost_and_made_anew_within_a_second_begins_later(bare_place: Place, server: RedisServer) -> None:
+    place = bare_place
+    epochs = []
+    for _ in range(2):
+        assert place.directory("import", people(place)).code == 0
+        epochs.append(place.shown()["project:acme/apollo"]["epoch"])
+        server.command("FLUSHALL")
+        shutil.rmtree(place.folder / "state", ignore_errors=True)
+    assert epochs == sorted(set(epochs))
