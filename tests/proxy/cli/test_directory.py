@@ -1,121 +1,15 @@
 from __future__ import annotations
 
-import argparse
-import asyncio
 import json
 import re
 import shutil
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-from config.load import load
-from proxy.cli import directory, keys
-from proxy.directory.changes import Deed, make_ring
-from proxy.directory.connect import open_store
 from proxy.directory.model import directory_from_toml
-from proxy.isolation.ring import Ring
 from tests.parts.redis_server import RedisServer
-
-ISSUER = "https://sso.example.com/realms/acme"
-FILE = f"""
-[workspaces.acme]
-issuer = "{ISSUER}"
-unit = "workspace"
-[workspaces.acme.projects.apollo]
-members = ["user:alice", "group:eng"]
-team = "red"
-[workspaces.acme.projects.ares]
-unit = "user"
-[workspaces.acme.teams.red]
-members = ["user:alice", "user:carol"]
-[workspaces.acme.collections.handbook]
-projects = ["apollo"]
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    code: int
-    out: str
-    err: str
-
-
-class Place:
-    """A folder with a configuration, and the commands run in it."""
-
-    def __init__(self, folder: Path, directory_section: str, capsys: pytest.CaptureFixture[str]) -> None:
-        self.folder = folder
-        self.configuration = folder / "saltgate.toml"
-        self._capsys = capsys
-        self.configure(directory_section)
-        (folder / "salt").write_text("x" * 43)
-        (folder / "people.toml").write_text(FILE)
-
-    def configure(self, directory_section: str, *, issuers: tuple[str, ...] = (ISSUER,), key: str = "2026-11") -> None:
-        listed = "".join(f'[[issuers]]\nissuer = "{issuer}"\naudiences = ["saltgate"]\n' for issuer in issuers)
-        self.configuration.write_text(
-            f'[[engines]]\nname = "main"\nurls = ["http://127.0.0.1:8000"]\n{listed}'
-            f'[directory]\n{directory_section}\n[[isolation.keys]]\nid = "{key}"\nsecret = {{ file = "salt" }}\n'
-        )
-
-    def make_ring(self, ring: Ring) -> None:
-        asyncio.run(self._change(make_ring(ring)))
-
-    async def _change(self, deed: Deed) -> None:
-        settings = load(self.configuration, {}).settings
-        store = open_store(settings.directory, removal=None)
-        try:
-            await store.change(deed)
-        finally:
-            await store.close()
-
-    def directory(self, *words: str) -> Answer:
-        return self._run(directory, *words, "-c", str(self.configuration))
-
-    def keys(self, *words: str) -> Answer:
-        return self._run(keys, *words)
-
-    def shown(self) -> dict[str, dict[str, object]]:
-        answer = self.directory("show", "--json")
-        assert answer.code == 0
-        return {unit["unit"]: unit for unit in json.loads(answer.out)["units"]}
-
-    def _run(self, module: ModuleType, *words: str) -> Answer:
-        parser = argparse.ArgumentParser()
-        module.add_arguments(parser)
-        try:
-            code = module.run(parser.parse_args([str(word) for word in words]))
-        except SystemExit as usage:
-            code = usage.code
-        captured = self._capsys.readouterr()
-        return Answer(code, captured.out, captured.err)
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    with RedisServer(tmp_path_factory.mktemp("redis")) as running:
-        yield running
-
-
-@pytest.fixture(params=["redis", "file"])
-def bare_place(
-    request: pytest.FixtureRequest, server: RedisServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> Place:
-    if request.param == "redis":
-        server.command("FLUSHALL")
-        return Place(tmp_path, f'redis = "{server.url}"', capsys)
-    return Place(tmp_path, 'file = "directory.toml"\nstate = "state"', capsys)
-
-
-@pytest.fixture
-def place(bare_place: Place) -> Place:
-    """With a salt ring of long ago: who makes one waits for the second to be over."""
-    bare_place.make_ring(Ring("ring", "2026-11", 1_700_000_000, {}, {}))
-    return bare_place
+from tests.proxy.cli.place import FILE, ISSUER, Answer, Place
 
 
 def people(place: Place) -> str:
@@ -262,10 +156,8 @@ def test_block_and_unblock_outlive_an_import(place: Place) -> None:
     assert json.loads(place.directory("show", "--json").out)["blocks"] == []
 
 
-def test_with_several_issuers_the_blocks_issuer_is_named(place: Place, server: RedisServer) -> None:
-    section = re.search(r"\[directory\]\n(.*?)\n\[\[", place.configuration.read_text(), re.DOTALL)
-    assert section is not None
-    place.configure(section[1], issuers=(ISSUER, "https://other.example"))
+def test_with_several_issuers_the_blocks_issuer_is_named(place: Place) -> None:
+    place.configure(issuers=(ISSUER, "https://other.example"))
     unnamed = place.directory("block", "user:x")
     assert unnamed.code == 2
     assert "--issuer" in unnamed.err
