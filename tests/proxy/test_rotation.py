@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from config.secret import Secret
-from config.settings import Isolation, IsolationKey
+from config.settings import Directory, Isolation, IsolationKey
 from proxy.cli import keys
 from proxy.demo.simulator import AT_ONCE, EngineShape, Simulator
 from proxy.directory.redis_store import GENERATION, RING
@@ -147,3 +147,14 @@ async def test_a_ring_with_a_field_of_a_later_version_refuses_everybody(redis: R
             while (answer := await bed.post())[0] == 200:
                 await asyncio.sleep(0.01)
         assert (answer[0], b"salt_unavailable" in answer[2]) == (503, True)
+
+
+async def test_a_gate_on_a_file_raises_what_is_left_when_the_file_is_edited(tmp_path: Path) -> None:
+    """The gate itself may be the first to see the edit, so it follows the policy as the commands do."""
+    place = Directory(file=tmp_path / "directory.toml", state=tmp_path / "state")
+    policy = Isolation(keys=BOTH, raise_on_removal=True)
+    async with Simulator(SHAPE) as engine, gate_bed(place, [engine.url], tmp_path, isolation=policy) as bed:
+        before = await salt(bed, engine)
+        file = tmp_path / "directory.toml"
+        file.write_text(file.read_text().replace('"group:eng"', '"group:nobody"'))
+        await until_other(bed, engine, before)
