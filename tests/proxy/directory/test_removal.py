@@ -112,6 +112,25 @@ def test_without_the_policy_a_removal_raises_nothing() -> None:
     assert revoked("apollo", "alice", None).raises == ()
 
 
+def test_a_team_is_left_by_its_members_also_while_it_has_no_project() -> None:
+    before = FILE.replace('team = "red"\n', "")
+    assert raised(before, before.replace('"user:carol", ', "")) == {RED}
+
+
+def test_who_moves_between_projects_of_one_border_does_not_leave_it() -> None:
+    before = FILE.replace('members = ["user:bob"]\n', 'members = ["user:bob"]\nunit = "workspace"\n')
+    after = before.replace('["user:bob"]', "[]")
+    moved = after + '[workspaces.acme.projects.nova]\nmembers = ["user:bob"]\nunit = "workspace"\n'
+    assert raised(before, moved) == {ARES, RED}
+    assert raised(before, after) == {ACME}
+
+
+def test_a_namesake_of_another_issuer_is_another_person() -> None:
+    ledger = Ledger()
+    ledger.do(first_import(directory_from_toml(FILE), "k1", None))
+    assert DeploymentUnit() in ledger.do(block(ISSUER, user("alice"), RemovalPolicy(Level.DEPLOYMENT))).raises
+
+
 def test_a_workspace_that_goes_or_changes_its_people_is_raised_once_as_a_whole() -> None:
     assert raised(FILE, FILE.replace(f'acme]\nissuer = "{ISSUER}"', 'acme]\nissuer = "https://new"')) == {ACME}
     assert raised(FILE, "[workspaces]") == {ACME, WorkspaceUnit("labs"), WorkspaceUnit("other")}

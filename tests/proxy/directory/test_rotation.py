@@ -206,6 +206,12 @@ def test_a_unit_that_is_only_a_tombstone_may_be_raised(ledger: Ledger) -> None:
         assert ledger.ring.epoch(unit) == before + 1
 
 
+def test_what_lay_under_a_workspace_that_is_gone_is_reached_by_the_workspace_only(ledger: Ledger) -> None:
+    ledger.do(first_import(directory_from_toml(LESS), "k1", None))
+    for unit in (ProjectUnit("labs", "zeta"), UserUnit("labs", "zeta", ISSUER, "dave")):
+        assert "there is no" in refusal(ledger, raise_unit(unit))
+
+
 def test_any_subject_of_a_known_project_may_be_raised_but_only_of_the_workspaces_issuer(ledger: Ledger) -> None:
     ledger.do(raise_unit(UserUnit("acme", "apollo", ISSUER, "never/seen before")))
     assert ISSUER in refusal(ledger, raise_unit(UserUnit("acme", "apollo", "https://other", "alice")))
@@ -285,6 +291,11 @@ def test_epochs_far_ahead_of_the_clock_are_anothers_work_and_hold_no_raise_up(le
     began = ledger.now
     ledger.do(raise_unit(APOLLO))
     assert ledger.now == began
+
+
+def test_a_deed_that_raises_nothing_waits_for_nobodys_epoch(ledger: Ledger) -> None:
+    ledger.now = ledger.ring.base_epoch + 0.25
+    assert pause_before(grant("acme", "apollo", user("x"))(ledger.records), ledger.records) == 0
 
 
 def test_the_latest_epoch_counts_the_units_above() -> None:
