@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
 from proxy.directory import redis_store
-from proxy.isolation.ring import record_name
+from proxy.isolation.ring import Plan, Ring, record_name
 from proxy.isolation.unit import ProjectUnit, UserUnit
 from tests.parts.redis_server import RedisServer
 from tests.proxy.cli.place import FILE, ISSUER, Place
@@ -69,12 +70,14 @@ def test_rotate_over_nothing_is_at_once_and_the_old_key_may_go(filled: Place) ->
     assert filled.listed()["faults"] == []
 
 
-def test_a_plan_that_is_over_reads_as_the_new_key_with_the_old_one_left(filled: Place) -> None:
-    filled.rotate("--over", "1ms")
-    filled.rotate("--over", "0s")
-    ring = filled.listed()["ring"]
+def test_a_plan_that_is_over_reads_as_the_new_key_with_the_old_one_left(bare_place: Place) -> None:
+    bare_place.make_ring(Ring("ring", OLD, 1_700_000_000, {}, {}, Plan(NEW, 1_700_000_000, 3600)))
+    bare_place.configure(keys=(NEW,))
+    ring = bare_place.listed()["ring"]
     assert (ring["first_key"], ring["plan"], ring["past_keys"]) == (NEW, None, [OLD])
-    assert set(keys_of(filled).values()) == {NEW}
+    assert set(keys_of(bare_place).values()) == {NEW}
+    assert json.loads(bare_place.directory("show", "--json").out)["ring"]["first_key"] == NEW
+    assert "already" in bare_place.rotate().err
 
 
 def test_a_second_rotation_is_refused_while_one_runs_unless_it_is_at_once(filled: Place) -> None:
