@@ -358,6 +358,7 @@ def test_no_order_of_deeds_losses_and_time_lowers_an_epoch_or_gives_an_old_salt_
                 past.append(used)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from([100, 300, 600]), st.booleans()), max_size=8))
 def test_during_a_plan_every_unit_has_one_of_two_keys_whatever_is_raised(steps: list[tuple[int, bool]]) -> None:
     ledger = Ledger()
