@@ -145,6 +145,9 @@ class Isolation:
 
     unit: UnitName = "project"  # The default border.
     show_reuse: Flag = True  # May clients see how many of their prompt tokens were reused?
+    # Does a unit get a new salt when a member or project is removed from it, or a member is blocked? What was cached
+    # with them is then never reused again. Only for what saltgate's own commands and the directory file remove.
+    raise_on_removal: Flag = False
     keys: SomeOf[IsolationKey]  # The first is current; the others stay for units that still use them.
 
 

@@ -27,7 +27,7 @@ from proxy.answers import refusal_headers
 from proxy.assurance.engines import Engine, Engines, Replica
 from proxy.assurance.verdict import Verdict
 from proxy.channel import WorkerState
-from proxy.directory.connect import open_store
+from proxy.directory.connect import open_store, removal_policy
 from proxy.directory.view import DirectoryView
 from proxy.gateway import Gateway, Policy
 from proxy.identity.issuers import TrustedIssuers, open_issuers
@@ -114,7 +114,7 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
             lambda engine, replica, operation, verdict: _tell_proof(metrics, engine, replica, operation, verdict),
         )
         stack.callback(engines.close)
-        store = open_store(settings.directory)
+        store = open_store(settings.directory, removal_policy(settings.isolation))
         stack.push_async_callback(store.close)
         view = DirectoryView(store, max_stale=settings.directory.max_stale)
         gateway = Gateway(
@@ -128,6 +128,7 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
             ),
             recorder=recorder,
             policy=policy(settings),
+            wall_clock=time.time,
         )
         gate = Gate(_front(gateway, recorder, settings), gateway, issuers, view, engines, metrics)
         await stack.enter_async_context(_running(view.follow(), engines.follow(), _tell_states(gate)))

@@ -9,7 +9,7 @@ step that could be skipped, because the next one needs what it returns.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -94,7 +94,10 @@ class Admission:
 
 @dataclass(slots=True, kw_only=True)
 class Gateway:
-    """What one worker needs to serve. `draining` is the only state: once set, no request is taken any more."""
+    """What one worker needs to serve. `draining` is the only state: once set, no request is taken any more.
+
+    `wall_clock` is Unix seconds: the same moment on every machine, as far as their clocks agree.
+    """
 
     identities: Identities
     directory: Directory
@@ -103,6 +106,7 @@ class Gateway:
     relay: Relay
     recorder: Recorder
     policy: Policy
+    wall_clock: Callable[[], float]
     draining: bool = False
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -175,7 +179,7 @@ class Gateway:
         record.asked(operation.value, asked.model, asked.stream)
         unit = scope.unit(asked.model)
         record.scoped(scope.workspace, scope.project, scope.collection, str(unit))
-        salt = self.keys.salt(unit, snapshot.ring)
+        salt = self.keys.salt(unit, snapshot.ring, self.wall_clock())
         record.stamped(salt.fingerprint, salt.key_id, salt.epoch)
         stamped = stamp(asked, salt, request_id=record.request_id, show_reuse=scope.show_reuse)
         record.stage("stamp", time.perf_counter() - began)

@@ -19,7 +19,7 @@ COMMANDS: Final = {
     "check": "is the configuration right, are issuer, Redis and engine reachable and safe?",
     "explain": "a token on standard input: who that is, and which border his request would have",
     "directory": "who is a member of what: import, export, show, grant, revoke, block, unblock",
-    "keys": "the salt keys: new",
+    "keys": "the salt keys and epochs: new, list, rotate",
 }
 
 

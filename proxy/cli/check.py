@@ -29,7 +29,7 @@ from proxy.assurance.proof import prove
 from proxy.assurance.verdict import DISTURBED, Finding, Verdict
 from proxy.cli.configuration import add_configuration
 from proxy.cli.engine_models import ask_models
-from proxy.directory.connect import open_store
+from proxy.directory.connect import open_store, removal_policy
 from proxy.directory.snapshot import NOTHING_READ, Snapshot, read
 from proxy.directory.store import StoreUnavailable
 from proxy.engines.profile import ENDPOINTS, Endpoint
@@ -221,7 +221,7 @@ async def _directory(settings: Settings) -> AsyncIterator[Line]:
     part = f"directory {place.redis or place.file}"
     for warning in _directory_warnings(place):
         yield Line(Level.WARNING, part, "", warning)
-    store = open_store(place)
+    store = open_store(place, removal_policy(settings.isolation))
     try:
         records = await store.read()
     except StoreUnavailable as error:
@@ -237,7 +237,7 @@ async def _directory(settings: Settings) -> AsyncIterator[Line]:
     for line in _memberships(part, snapshot, settings):
         yield line
     if snapshot.ring is not None:
-        yield _ring(part, snapshot.ring, settings)
+        yield _ring(part, snapshot.ring.settled(records.now), settings)
     elif records.ring_is_missing:
         yield Line(
             Level.FAULT,
@@ -275,7 +275,8 @@ def _memberships(part: str, snapshot: Snapshot, settings: Settings) -> Iterator[
 
 
 def _ring(part: str, ring: Ring, settings: Settings) -> Line:
-    missing = {ring.first_key, *ring.keys.values()} - {key.id for key in settings.isolation.keys}
+    coming = () if ring.plan is None else (ring.plan.next_key,)
+    missing = {ring.first_key, *coming, *ring.keys.values()} - {key.id for key in settings.isolation.keys}
     if missing:
         return Line(
             Level.FAULT,

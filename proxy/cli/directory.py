@@ -7,7 +7,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -18,15 +18,13 @@ from proxy.cli.directory_show import show, shown_as_json, shown_as_text
 from proxy.directory.changes import (
     Change,
     ChangeRefused,
-    Deed,
     block,
-    fresh_ring,
+    first_import,
     grant,
-    import_directory,
     revoke,
     unblock,
 )
-from proxy.directory.connect import open_store
+from proxy.directory.connect import open_store, removal_policy
 from proxy.directory.model import (
     Directory,
     DirectoryFaults,
@@ -39,7 +37,6 @@ from proxy.directory.model import (
 )
 from proxy.directory.snapshot import NOTHING_READ, Reading, read
 from proxy.directory.store import Store, StoreUnavailable
-from proxy.isolation.ring import Ring
 from proxy.isolation.unit import (
     is_name,
 )
@@ -96,7 +93,7 @@ def _action(
 
 async def _run(arguments: argparse.Namespace, settings: Settings) -> int:
     try:
-        store = open_store(settings.directory)
+        store = open_store(settings.directory, removal_policy(settings.isolation))
     except ValueError as error:
         raise WrongUsage(str(error)) from error
     try:
@@ -107,8 +104,8 @@ async def _run(arguments: argparse.Namespace, settings: Settings) -> int:
                 return await _export(store)
             case "show":
                 return await _show(store, settings, as_json=arguments.json)
-            case "grant" | "revoke":
-                return await _change_membership(store, arguments.action, arguments.project, arguments.member)
+            case "grant" | "revoke" as action:
+                return await _change_membership(store, settings, action, arguments.project, arguments.member)
             case action:
                 return await _change_block(store, settings, action, arguments.member, arguments.issuer)
     finally:
@@ -117,7 +114,8 @@ async def _run(arguments: argparse.Namespace, settings: Settings) -> int:
 
 async def _import(store: Store, settings: Settings, file: Path) -> int:
     directory = _directory_file(file)
-    change = await store.change(import_directory(directory, _new_ring(settings)))
+    first_key, removal = settings.isolation.keys[0].id, removal_policy(settings.isolation)
+    change = await store.change(first_import(directory, first_key, removal))
     for workspace in _of_unknown_issuers(directory, settings):
         _tell(f"warning: nobody can use workspace {workspace.name}: {workspace.issuer} is not among [[issuers]]")
     if change.ring is not None:
@@ -140,23 +138,29 @@ async def _export(store: Store) -> int:
 
 
 async def _show(store: Store, settings: Settings, *, as_json: bool) -> int:
-    reading = await _read(store)
+    records = await store.read()
+    ring = None if records.ring is None else records.ring.settled(records.now)
+    reading = read(replace(records, ring=ring), NOTHING_READ)
     _tell_faults(reading.faults)
-    shown = show(reading, key_ring(settings), default_unit=policy(settings).unit)
+    shown = show(reading, key_ring(settings), default_unit=policy(settings).unit, now=records.now)
     sys.stdout.write(shown_as_json(shown) if as_json else shown_as_text(shown))
     return 0
 
 
-async def _change_membership(store: Store, action: str, written_project: str, written_member: str) -> int:
+async def _change_membership(
+    store: Store, settings: Settings, action: str, written_project: str, written_member: str
+) -> int:
     workspace, project = _project(written_project)
     member = _member(written_member)
-    deed: Deed = (grant if action == "grant" else revoke)(workspace, project, member)
+    removal = removal_policy(settings.isolation)
+    deed = grant(workspace, project, member) if action == "grant" else revoke(workspace, project, member, removal)
     change = await store.change(deed)
     where = f"{workspace}/{project}"
     if action == "grant":
         _say(f"{member} is a member of {where}{'' if change.is_empty else f'. {_IN_FORCE}'}")
         return 0
-    _say(f"{member} is no longer named in {where}. {_IN_FORCE}")
+    _say(f"{member} is no longer named in {where}.{_raised(change)} {_IN_FORCE}")
+    _tell_uncounted(change)
     remaining = (await _read(store)).snapshot.directory.workspaces.get(workspace)
     if remaining is not None and remaining.admits(member, project):
         _tell(f"warning: {member} is still a member of {where} through team {remaining.projects[project].team}")
@@ -165,19 +169,17 @@ async def _change_membership(store: Store, action: str, written_project: str, wr
 
 async def _change_block(store: Store, settings: Settings, action: str, written: str, issuer: str | None) -> int:
     member = _member(written)
-    whose = _issuer(settings, issuer)
-    change = await store.change((block if action == "block" else unblock)(whose, member))
+    whose = named_issuer(settings, issuer)
+    deed = block(whose, member, removal_policy(settings.isolation)) if action == "block" else unblock(whose, member)
+    change = await store.change(deed)
     state = "blocked" if action == "block" else "no longer blocked"
-    _say(f"{member} of {whose} is {state}{'' if change.is_empty else f'. {_IN_FORCE}'}")
+    _say(f"{member} of {whose} is {state}{'' if change.is_empty else f'.{_raised(change)} {_IN_FORCE}'}")
+    _tell_uncounted(change)
     return 0
 
 
 async def _read(store: Store) -> Reading:
     return read(await store.read(), NOTHING_READ)
-
-
-def _new_ring(settings: Settings) -> Ring:
-    return fresh_ring(settings.isolation.keys[0].id, now=datetime.now(UTC).timestamp())
 
 
 def _directory_file(file: Path) -> Directory:
@@ -201,7 +203,7 @@ def _member(written: str) -> Member:
         raise WrongUsage(str(error)) from error
 
 
-def _issuer(settings: Settings, named: str | None) -> str:
+def named_issuer(settings: Settings, named: str | None) -> str:
     known = [issuer.issuer for issuer in settings.issuers]
     if named is None and len(known) == 1:
         return known[0]
@@ -219,8 +221,16 @@ def _summary(change: Change) -> str:
     if not change.workspaces:
         return "The directory was already what the file says."
     gone = sum(document is None for document in change.workspaces.values())
-    raised = f" Raised what is gone: {', '.join(map(str, change.raises))}." if change.raises else ""
-    return f"Workspaces written: {len(change.workspaces) - gone}, deleted: {gone}.{raised} {_IN_FORCE}"
+    return f"Workspaces written: {len(change.workspaces) - gone}, deleted: {gone}.{_raised(change)} {_IN_FORCE}"
+
+
+def _raised(change: Change) -> str:
+    return f" Raised what is gone or was left: {', '.join(map(str, change.raises))}." if change.raises else ""
+
+
+def _tell_uncounted(change: Change) -> None:
+    for unit in change.uncounted:
+        _tell(f"warning: {unit} is not raised, for its record cannot be read; `saltgate keys list` names it")
 
 
 def _tell_faults(faults: Iterable[Fault]) -> None:

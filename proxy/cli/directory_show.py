@@ -57,18 +57,22 @@ class Shown:
     rows: tuple[UnitRow, ...]
 
 
-def show(reading: Reading, keys: KeyRing, *, default_unit: Level) -> Shown:
-    """Every unit that the directory names, the workspaces in order. `default_unit` is the deployment's policy."""
-    return Shown(reading, tuple(_Rows(reading.snapshot, keys, default_unit).all()))
+def show(reading: Reading, keys: KeyRing, *, default_unit: Level, now: float) -> Shown:
+    """Every unit that the directory names, the workspaces in order, with its key at `now` (Unix seconds).
+
+    `default_unit` is the deployment's policy.
+    """
+    return Shown(reading, tuple(_Rows(reading.snapshot, keys, default_unit, now).all()))
 
 
 class _Rows:
     """The rows of one snapshot: what every row needs is worked out once."""
 
-    def __init__(self, snapshot: Snapshot, keys: KeyRing, default_unit: Level) -> None:
+    def __init__(self, snapshot: Snapshot, keys: KeyRing, default_unit: Level, now: float) -> None:
         self._snapshot = snapshot
         self._keys = keys
         self._default_unit = default_unit
+        self._now = now
         self._by_unit = projects_by_unit(snapshot.directory, default_unit)
         models = {m for w in snapshot.directory.workspaces.values() for p in w.projects.values() for m in p.model_units}
         self._by_model = {m: projects_by_unit(snapshot.directory, default_unit, model=m) for m in models}
@@ -119,7 +123,7 @@ class _Rows:
         return UnitRow(
             unit,
             epoch=None if ring is None else ring.epoch(unit),
-            key=None if ring is None else ring.key_id(unit),
+            key=None if ring is None else ring.key_id(unit, self._now),
             salt=self._salt(unit),
             sharing=self._by_unit.get(unit, ()),
             policy=policy,
@@ -132,7 +136,7 @@ class _Rows:
 
     def _salt(self, unit: Unit) -> Salt | None:
         try:
-            return self._keys.salt(unit, self._snapshot.ring)
+            return self._keys.salt(unit, self._snapshot.ring, self._now)
         except SaltUnavailable:
             return None
 
@@ -198,8 +202,8 @@ def shown_as_text(shown: Shown) -> str:
     ]
     blocked = [("BLOCKED", "ISSUER")]
     blocked += [(member, issuer) for issuer, member in _blocks(snapshot)]
-    parts = [_table(units), "".join(_borders_told(shown.rows))]
-    parts += [_table(blocked)] if len(blocked) > 1 else []
+    parts = [table(units), "".join(_borders_told(shown.rows))]
+    parts += [table(blocked)] if len(blocked) > 1 else []
     return f"generation {snapshot.generation}, {told}\n\n" + "\n".join(part for part in parts if part)
 
 
@@ -255,7 +259,8 @@ def _who(row: UnitRow) -> str:
     return row.issuer or ", ".join(named)
 
 
-def _table(rows: Sequence[tuple[str, ...]]) -> str:
+def table(rows: Sequence[tuple[str, ...]]) -> str:
+    """The rows with their columns under each other."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
     return "".join(f"{line}\n" for line in lines)

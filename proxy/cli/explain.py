@@ -84,7 +84,7 @@ def authorization(stream: BinaryIO) -> tuple[str, str] | None:
 
 async def _run(arguments: argparse.Namespace, settings: Settings, shown: tuple[str, str]) -> int:
     try:
-        store = open_store(settings.directory)
+        store = open_store(settings.directory, removal=None)
     except ValueError as error:
         _tell(str(error))
         return 2
@@ -112,6 +112,7 @@ async def _run(arguments: argparse.Namespace, settings: Settings, shown: tuple[s
             model=arguments.model,
             policy=policy(settings),
             keys=keys,
+            now=clock(),
         )
     notes = [note for task in (away, *asked) if (note := task.result()) is not None]
     _say(arguments, explanation, notes, view.faults)

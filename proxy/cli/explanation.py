@@ -96,8 +96,9 @@ def explain(
     model: str | None,
     policy: Policy,
     keys: KeyRing,
+    now: float,
 ) -> Explanation:
-    """The explanation of a request for `model`. `engines` know already what they serve."""
+    """The explanation of a request for `model` at `now` (Unix seconds). `engines` know already what they serve."""
     begun = Explanation(identity=identity, request=request, directory=directory)
     if isinstance(identity, Refusal) or isinstance(directory, Refusal):
         return begun
@@ -115,7 +116,7 @@ def explain(
         scoped,
         unit=decision,
         sharing=_sharing(directory, policy, decision, model, frozenset(memberships(directory, identity))),
-        salt=outcome(lambda: keys.salt(decision.unit, directory.ring)),
+        salt=outcome(lambda: keys.salt(decision.unit, directory.ring, now)),
     )
 
 

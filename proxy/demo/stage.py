@@ -33,7 +33,7 @@ from proxy.demo.ports import Ports
 from proxy.demo.provider.address import loopback_address
 from proxy.demo.provider.provider import Provider
 from proxy.demo.provider.server import open_provider
-from proxy.directory.changes import fresh_ring, import_directory
+from proxy.directory.changes import first_import
 from proxy.directory.connect import open_store
 from proxy.directory.model import directory_from_toml
 from proxy.engines.profile import ENDPOINTS, Operation
@@ -239,10 +239,9 @@ async def _provider(ports: Ports) -> AsyncIterator[Provider]:
 async def _import_directory(settings: DirectorySettings, issuer: str) -> None:
     """What an operator does with `saltgate directory import`. It also makes the salt ring."""
     document = directory_toml(issuer)
-    store = open_store(settings)
+    store = open_store(settings, removal=None)
     try:
-        ring = fresh_ring(_KEY_ID, now=time.time())  # noqa: TID251 - as above
-        await store.change(import_directory(directory_from_toml(document), ring))
+        await store.change(first_import(directory_from_toml(document), _KEY_ID, removal=None))
     finally:
         await store.close()
 

@@ -6,8 +6,10 @@ A store applies a `Change` in one step, or not at all. A deed that cannot be don
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from proxy.directory.model import (
     Directory,
@@ -19,8 +21,12 @@ from proxy.directory.model import (
     workspace_to_json,
 )
 from proxy.directory.records import Records
-from proxy.isolation.ring import Ring
-from proxy.isolation.unit import CollectionUnit, ProjectUnit, TeamUnit, Unit, WorkspaceUnit, is_name
+from proxy.directory.removal import RemovalPolicy, left_deployment, left_units, outermost, without
+from proxy.isolation.ring import Ring, record_name, unit_fields
+from proxy.isolation.unit import CollectionUnit, ProjectUnit, TeamUnit, Unit, WorkspaceUnit, is_name, unit_of
+
+LONGEST_PAUSE_SECONDS: Final = 3.0
+_CLOCK_STEP_SECONDS: Final = 0.01  # sleeping goes by another clock than the one that is waited for
 
 
 class ChangeRefused(Exception):  # noqa: N818 - not an error of the program: an answer
@@ -31,19 +37,25 @@ class ChangeRefused(Exception):  # noqa: N818 - not an error of the program: an 
 class Change:
     """What to write. `workspaces` holds the new record of a workspace, None where it goes; `raises` are counted up.
 
-    `whole` is the new directory where the deed replaces all of it; `ring` is there only where none was.
+    `whole` is the new directory where the deed replaces all of it; `ring` is there only where none was, `turned` is the
+    ring with another key or plan. `unit_key` is a unit and its own key from now on, None for none. `uncounted` should
+    have been raised and cannot be, because their record of raises is damaged; their workspace is out of service.
     """
 
     workspaces: Mapping[str, bytes | None] = field(default_factory=dict)
     raises: tuple[Unit, ...] = ()
+    uncounted: tuple[Unit, ...] = ()
     ring: Ring | None = None
+    turned: Ring | None = None
+    unit_key: tuple[Unit, str | None] | None = None
     block: tuple[str, Member] | None = None
     unblock: tuple[str, Member] | None = None
     whole: Directory | None = None
 
     @property
     def is_empty(self) -> bool:
-        return not (self.workspaces or self.raises or self.ring or self.block or self.unblock)
+        records = (self.workspaces, self.raises, self.ring, self.turned, self.unit_key, self.block, self.unblock)
+        return not any(records)
 
 
 Deed = Callable[[Records], Change]
@@ -55,33 +67,73 @@ def fresh_ring(first_key: str, *, now: float) -> Ring:
     return Ring(id=secrets.token_hex(8), first_key=first_key, base_epoch=int(now), raises={}, keys={})
 
 
-def import_directory(directory: Directory, new_ring: Ring) -> Deed:
+def pause_before(change: Change, records: Records) -> float:
+    """Seconds to wait before the change may be written: until the second of its latest epoch is over.
+
+    So every epoch in use is earlier than the clock, and a ring that is made after a loss, whose base epoch is the clock
+    at which it was found missing, begins later than all of them: also within one second of the old one's making, and
+    whatever was raised. A deed raises an epoch by one at most, so it waits a second at most. More than that means that
+    the clock was put back or another hand wrote; then nothing waits, for a raise is worth more now than after a loss.
+    """
+    ring = change.ring or records.ring
+    if ring is None or not (change.ring or change.raises):
+        return 0.0
+    raises = dict(records.raises)
+    for unit in change.raises:
+        raises[record_name(unit)] = raises.get(record_name(unit), 0) + 1
+    pause = latest_epoch(replace(ring, raises=raises), after=int(records.now) - 1) + 1 - records.now
+    return pause + _CLOCK_STEP_SECONDS if 0 < pause <= LONGEST_PAUSE_SECONDS else 0.0
+
+
+def latest_epoch(ring: Ring, *, after: int = 0) -> int:
+    """The highest epoch of any unit, or `after` where it is no later than that."""
+    if ring.base_epoch + sum(ring.raises.values()) <= after:
+        return after
+    return max((ring.base_epoch, *(ring.epoch(unit) for unit in recorded_units(ring.raises))))
+
+
+def recorded_units(records: Iterable[str]) -> Iterator[Unit]:
+    """The units that have a record of these names. A name of no unit has no salt, so it is left out."""
+    for name in records:
+        try:
+            yield unit_of(unit_fields(name))
+        except ValueError:
+            continue
+
+
+def import_directory(directory: Directory, new_ring: Ring, removal: RemovalPolicy | None = None) -> Deed:
     """Make the records hold exactly this directory; `new_ring` is written where there is no ring yet."""
-    decide_workspaces = bring_up_to(directory)
+    decide_workspaces = bring_up_to(directory, removal)
     return lambda records: replace(decide_workspaces(records), ring=_ring_if_missing(records, new_ring))
 
 
-def bring_up_to(directory: Directory) -> Deed:
+def first_import(directory: Directory, first_key: str, removal: RemovalPolicy | None) -> Deed:
+    """`import_directory` with a ring that begins at the moment at which none was found."""
+    return lambda records: import_directory(directory, fresh_ring(first_key, now=records.now), removal)(records)
+
+
+def bring_up_to(directory: Directory, removal: RemovalPolicy | None = None) -> Deed:
     """Make the workspaces exactly those of this directory, and no ring.
 
-    Units that vanish are raised, so that none ever comes back with an old salt (contract section 7).
+    Units that vanish are raised, so that none ever comes back with an old salt (contract section 7); with `removal`
+    also those that somebody leaves.
     """
 
     def decide(records: Records) -> Change:
         documents = {name: workspace_to_json(workspace) for name, workspace in directory.workspaces.items()}
         changes: dict[str, bytes | None] = dict.fromkeys(records.workspaces.keys() - documents.keys())
         changes |= {name: new for name, new in documents.items() if records.workspaces.get(name) != new}
-        vanished = [
-            unit
-            for name in sorted(changes)
-            if name in records.workspaces
-            for unit in vanished_units(name, records.workspaces[name], directory.workspaces.get(name))
+        before = {name: records.workspaces[name] for name in sorted(changes) if name in records.workspaces}
+        raised = [
+            unit for name, old in before.items() for unit in vanished_units(name, old, directory.workspaces.get(name))
         ]
-        if vanished and any(fault.key == "raises" for fault in records.faults):
+        if removal is not None:
+            raised += _left(records, directory.workspaces, removal)
+        if raised and any(fault.key == "raises" for fault in records.faults):
             raise ChangeRefused(
                 "units vanish, but records of raises cannot be read; `saltgate directory show` names them"
             )
-        return Change(changes, tuple(vanished), whole=directory)
+        return Change(changes, outermost(raised), whole=directory)
 
     return decide
 
@@ -91,6 +143,11 @@ def make_ring(new_ring: Ring) -> Deed:
     return lambda records: Change(ring=_ring_if_missing(records, new_ring))
 
 
+def make_first_ring(first_key: str) -> Deed:
+    """`make_ring` with a ring that begins at the moment at which none was found."""
+    return lambda records: make_ring(fresh_ring(first_key, now=records.now))(records)
+
+
 def grant(workspace_name: str, project_name: str, member: Member) -> Deed:
     """Make `member` a member of the project itself. An empty change where he is one."""
 
@@ -98,27 +155,44 @@ def grant(workspace_name: str, project_name: str, member: Member) -> Deed:
         workspace, project = _find(records, workspace_name, project_name)
         if member in project.members:
             return Change()
-        return _project_change(workspace, replace(project, members=(*project.members, member)))
+        return _project_change(workspace, replace(project, members=(*project.members, member)))[0]
 
     return decide
 
 
-def revoke(workspace_name: str, project_name: str, member: Member) -> Deed:
-    """End the membership that the project itself names. Teams are not touched."""
+def revoke(workspace_name: str, project_name: str, member: Member, removal: RemovalPolicy | None = None) -> Deed:
+    """End the membership that the project itself names. Teams are not touched. `removal` raises what is left."""
 
     def decide(records: Records) -> Change:
         workspace, project = _find(records, workspace_name, project_name)
         if member not in project.members:
             raise ChangeRefused(_why_not_revoked(workspace, project, member))
         rest = tuple(other for other in project.members if other != member)
-        return _project_change(workspace, replace(project, members=rest))
+        change, changed = _project_change(workspace, replace(project, members=rest))
+        after = {**_workspaces(records), workspace.name: changed}
+        return _raising(change, records, () if removal is None else _left(records, after, removal))
 
     return decide
 
 
-def block(issuer: str, member: Member) -> Deed:
-    """Refuse the member everywhere. An empty change where he is refused already."""
-    return lambda records: Change() if member in records.blocks.get(issuer, ()) else Change(block=(issuer, member))
+def block(issuer: str, member: Member, removal: RemovalPolicy | None = None) -> Deed:
+    """Refuse the member everywhere. An empty change where he is refused already.
+
+    `removal` raises what the member shared, as if every workspace of the issuer no longer named him.
+    """
+
+    def decide(records: Records) -> Change:
+        if member in records.blocks.get(issuer, ()):
+            return Change()
+        after = {
+            name: without(workspace, member) if workspace.issuer == issuer else workspace
+            for name, workspace in _workspaces(records).items()
+        }
+        return _raising(
+            Change(block=(issuer, member)), records, () if removal is None else _left(records, after, removal)
+        )
+
+    return decide
 
 
 def unblock(issuer: str, member: Member) -> Deed:
@@ -175,9 +249,37 @@ def _find(records: Records, workspace_name: str, project_name: str) -> tuple[Wor
     return workspace, project
 
 
-def _project_change(workspace: Workspace, project: Project) -> Change:
+def _project_change(workspace: Workspace, project: Project) -> tuple[Change, Workspace]:
     changed = replace(workspace, projects={**workspace.projects, project.name: project})
-    return Change({workspace.name: workspace_to_json(changed)})
+    return Change({workspace.name: workspace_to_json(changed)}), changed
+
+
+def _workspaces(records: Records) -> dict[str, Workspace]:
+    """Those that can be read. Of the others nothing is known, and nobody is served."""
+    found: dict[str, Workspace] = {}
+    for name, document in records.workspaces.items():
+        with suppress(DirectoryFaults):
+            found[name] = workspace_from_json(name, document)
+    return found
+
+
+def _left(records: Records, after: Mapping[str, Workspace], removal: RemovalPolicy) -> list[Unit]:
+    """The units that somebody leaves, of the workspaces that stay: those that go are raised as a whole anyway."""
+    before = _workspaces(records)
+    left = [
+        unit
+        for name, workspace in sorted(before.items())
+        if name in after and after[name] != workspace
+        for unit in left_units(workspace, after[name], removal)
+    ]
+    return [*left, *left_deployment(before, after, removal)]
+
+
+def _raising(change: Change, records: Records, units: Iterable[Unit]) -> Change:
+    """The change with these units raised, as far as they can be: a removal does not wait for a damaged count."""
+    raised = outermost(units)
+    countable = tuple(unit for unit in raised if record_name(unit) not in records.damaged)
+    return replace(change, raises=countable, uncounted=tuple(unit for unit in raised if unit not in countable))
 
 
 def _why_not_revoked(workspace: Workspace, project: Project, member: Member) -> str:

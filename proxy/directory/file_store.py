@@ -19,11 +19,12 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
-from proxy.directory.changes import Change, ChangeRefused, Deed, bring_up_to
+from proxy.directory.changes import Change, ChangeRefused, Deed, bring_up_to, pause_before
 from proxy.directory.model import Directory, DirectoryFaults, Fault, directory_from_toml, directory_to_toml
-from proxy.directory.records import RawRecords, Records, block_record, parse_records
+from proxy.directory.records import RawRecords, Records, block_record, parse_records, ring_record
+from proxy.directory.removal import RemovalPolicy
 from proxy.directory.snapshot import NOTHING_READ, read
-from proxy.directory.store import StoreUnavailable
+from proxy.directory.store import StoreUnavailable, unix_now
 from proxy.isolation.ring import record_name
 
 _LOCK_ATTEMPTS: Final = 100
@@ -32,10 +33,14 @@ _LOCK_PAUSE_SECONDS: Final = 0.05
 T = TypeVar("T")
 
 
-class _RingRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _RingRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     id: str
     first_key: str
     base_epoch: int
+    past_keys: str | None = None
+    next_key: str | None = None
+    plan_start: int | None = None
+    plan_seconds: int | None = None
 
 
 class _State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -63,7 +68,17 @@ _MISSING: Final = _Version(0, 0, 0)
 class FileStore:
     """`file` is the directory file; `folder` is made where it is missing. Many may read, one at a time writes."""
 
-    def __init__(self, file: Path, folder: Path) -> None:
+    def __init__(
+        self,
+        file: Path,
+        folder: Path,
+        *,
+        removal: RemovalPolicy | None = None,
+        clock: Callable[[], float] = unix_now,
+    ) -> None:
+        """`removal` is for members whom people take out of the file; `clock` is Unix seconds."""
+        self._removal = removal
+        self._clock = clock
         self._file = file
         self._folder = folder
         self._state_file = folder / "directory.json"
@@ -95,15 +110,17 @@ class FileStore:
 
     def _read(self) -> Records:
         stamp = self._stamp()  # before the reading: if the state changes between, it is read once more
-        return _records(self._load(), stamp, self._faults)
+        return _records(self._load(), stamp, self._faults, now=self._clock())
 
     def _change(self, deed: Deed) -> Change:
         with _locked(self._folder):
             self._take_over_file()
             state = self._load()
-            change = deed(_records(state, b"", ()))
+            records = _records(state, b"", (), now=self._clock())
+            change = deed(records)
             if change.whole is None and change.workspaces and self._faults:
                 raise ChangeRefused(f"{self._file} has faults; mend it first: {DirectoryFaults(self._faults)}")
+            time.sleep(pause_before(change, records))
             self._write_file(change, state)
             if not change.is_empty:
                 self._save(_applied(state, change))
@@ -130,12 +147,23 @@ class FileStore:
         except (OSError, UnicodeDecodeError) as error:
             self._faults = (Fault(str(self._file), f"cannot be read: {error}"),)
         else:
-            self._faults = ()
-            state = self._load()
-            change = bring_up_to(directory)(_records(state, b"", ()))
-            if not change.is_empty:
-                self._save(_applied(state, change))
+            self._faults = self._bring_up_to(directory)
+            if self._faults:
+                return  # not met: it is tried again, for the records may be mended without touching the file
         self._met = self._seen = version
+
+    def _bring_up_to(self, directory: Directory) -> tuple[Fault, ...]:
+        """Makes the records say what the file says, or gives why not."""
+        state = self._load()
+        records = _records(state, b"", (), now=self._clock())
+        try:
+            change = bring_up_to(directory, self._removal)(records)
+        except ChangeRefused as error:
+            return (Fault(str(self._file), f"is not taken over: {error}"),)
+        if not change.is_empty:
+            time.sleep(pause_before(change, records))
+            self._save(_applied(state, change))
+        return ()
 
     def _write_file(self, change: Change, state: _State) -> None:
         """Writes the directory file, which rewrites it as a whole. One that already says it keeps its comments."""
@@ -230,7 +258,7 @@ def _replace_file(file: Path, content: bytes, *, mode: int | None) -> None:
         os.close(folder)
 
 
-def _records(state: _State, stamp: bytes, faults: tuple[Fault, ...]) -> Records:
+def _records(state: _State, stamp: bytes, faults: tuple[Fault, ...], *, now: float = 0.0) -> Records:
     raw = RawRecords(
         generation=str(state.generation).encode(),
         workspaces={name.encode(): bytes(document) for name, document in state.workspaces.items()},
@@ -239,11 +267,11 @@ def _records(state: _State, stamp: bytes, faults: tuple[Fault, ...]) -> Records:
         raises=_bytes_of(state.raises),
         unit_keys=_bytes_of(state.unit_keys),
     )
-    return parse_records(raw, stamp=stamp, faults=faults)
+    return parse_records(raw, stamp=stamp, now=now, faults=faults)
 
 
 def _bytes_of(record: Mapping[str, object]) -> dict[bytes, bytes]:
-    return {name.encode(): str(value).encode() for name, value in record.items()}
+    return {name.encode(): str(value).encode() for name, value in record.items() if value is not None}
 
 
 def _directory(state: _State) -> Directory:
@@ -259,13 +287,19 @@ def _applied(state: _State, change: Change) -> _State:
     raises = dict(state.raises)
     for unit in change.raises:
         raises[record_name(unit)] = raises.get(record_name(unit), 0) + 1
-    ring = change.ring
+    unit_keys = dict(state.unit_keys)
+    if change.unit_key is not None:
+        unit, key_id = change.unit_key
+        unit_keys.pop(record_name(unit), None)
+        if key_id is not None:
+            unit_keys[record_name(unit)] = key_id
+    ring = change.ring or change.turned
     blocks = set(state.blocks) - ({block_record(*change.unblock)} if change.unblock else set())
     return _State(
         generation=state.generation + 1,
         workspaces=workspaces,
         blocks=tuple(sorted(blocks | ({block_record(*change.block)} if change.block else set()))),
-        ring=state.ring if ring is None else _RingRecord(ring.id, ring.first_key, ring.base_epoch),
+        ring=state.ring if ring is None else msgspec.convert(ring_record(ring), _RingRecord),
         raises=raises,
-        unit_keys=state.unit_keys,
+        unit_keys=unit_keys,
     )

@@ -9,13 +9,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from proxy.directory.model import Fault, Member, is_issuer, parse_member
-from proxy.isolation.ring import Ring
+from proxy.isolation.ring import Plan, Ring, unit_fields
 
-_KEY_ID = re.compile(r"[A-Za-z0-9_-]{1,32}")
-_COUNT = re.compile(r"[0-9]{1,18}")
-_LENGTH = re.compile(r"([0-9]{1,4}):")
+_KEY_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,32}")
+_COUNT: Final = re.compile(r"[0-9]{1,18}")
+_RING_FORMS: Final = {
+    "id": re.compile(r"(?s:.+)"),
+    "first_key": _KEY_ID,
+    "base_epoch": _COUNT,
+    "past_keys": re.compile(r"(?:[A-Za-z0-9_-]{1,32}(?: (?!$)|$))*"),
+}
+_PLAN_FIELDS: Final = frozenset(("next_key", "plan_start", "plan_seconds"))
+_RING_FIELDS: Final = _PLAN_FIELDS | _RING_FORMS.keys()
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +43,9 @@ class Records:
     """What was read. `stamp` differs whenever the records may differ.
 
     `unsafe` names the workspaces whose epoch or key cannot be read: no request may run in them. `ring` is None where
-    there is none (`ring_is_missing`) and where it cannot be read: only a missing one may be made.
+    there is none (`ring_is_missing`) and where it cannot be read: only a missing one may be made. `raises` are those
+    that could be read, also without a ring; `damaged` names the records among them that could not, so that none is
+    counted up from a guess. `now` is when they were read, in Unix seconds.
     """
 
     stamp: bytes
@@ -46,23 +56,33 @@ class Records:
     ring_is_missing: bool
     unsafe: frozenset[str]
     faults: tuple[Fault, ...]
+    raises: Mapping[str, int]
+    damaged: frozenset[str]
+    now: float
 
 
-def parse_records(raw: RawRecords, *, stamp: bytes, faults: Iterable[Fault] = ()) -> Records:
+def parse_records(raw: RawRecords, *, stamp: bytes, now: float, faults: Iterable[Fault] = ()) -> Records:
     """The records as values. Never raises: what cannot be read is among the faults. `faults` are known before."""
     found = list(faults)
-    unsafe: set[str] = set()
     workspaces = dict(_texts(raw.workspaces, "workspaces", found))
-    ring = _ring(raw, unsafe, found)
+    raises = _unit_records(raw.raises, "raises", _COUNT, found)
+    keys = _unit_records(raw.unit_keys, "unit_keys", _KEY_ID, found)
+    counts = {unit: int(count) for unit, count in raises.well.items()}
+    ring = _ring(raw.ring, counts, keys.well, found)
+    unsafe = raises.unsafe | keys.unsafe
+    reaches_all = raises.reaches_all or keys.reaches_all
     return Records(
         stamp=stamp,
         generation=_generation(raw.generation, found),
         workspaces=workspaces,
         blocks=_blocks(raw.blocks, found),
-        ring=ring,
+        ring=None if reaches_all else ring,
         ring_is_missing=not raw.ring,
-        unsafe=frozenset(unsafe),
+        unsafe=unsafe,
         faults=tuple(found),
+        raises=counts,
+        damaged=raises.damaged,
+        now=now,
     )
 
 
@@ -71,17 +91,15 @@ def block_record(issuer: str, member: Member) -> str:
     return f"{issuer} {member}"
 
 
-def unit_fields(record: str) -> tuple[str, ...]:
-    """The fields of a unit by the name of its record, as `isolation.ring.record_name` makes it. Raises ValueError."""
-    parts: list[str] = []
-    at = 0
-    while at < len(record):
-        length = _LENGTH.match(record, at)
-        if length is None or length.end() + int(length[1]) > len(record):
-            raise ValueError(f"{record!r} is no unit's record name")
-        at = length.end() + int(length[1])
-        parts.append(record[length.end() : at])
-    return tuple(parts)
+def ring_record(ring: Ring) -> dict[str, str | int]:
+    """The fields of the ring's record, without those that say nothing."""
+    record: dict[str, str | int] = {"id": ring.id, "first_key": ring.first_key, "base_epoch": ring.base_epoch}
+    if ring.past_keys:
+        record["past_keys"] = " ".join(ring.past_keys)
+    if ring.plan is not None:
+        plan = ring.plan
+        record |= {"next_key": plan.next_key, "plan_start": plan.start, "plan_seconds": plan.seconds}
+    return record
 
 
 def _generation(text: bytes, faults: list[Fault]) -> int:
@@ -110,28 +128,63 @@ def _parse_block(record: str) -> tuple[str, Member]:
     return issuer, parse_member(member)
 
 
-def _ring(raw: RawRecords, unsafe: set[str], faults: list[Fault]) -> Ring | None:
-    """The ring, or None where it is missing or where not even the workspace of a malformed record can be told."""
-    raises = _unit_records(raw.raises, "raises", _COUNT, unsafe, faults)
-    keys = _unit_records(raw.unit_keys, "unit_keys", _KEY_ID, unsafe, faults)
-    if not raw.ring:
+def _ring(
+    raw: Mapping[bytes, bytes], raises: Mapping[str, int], keys: Mapping[str, str], faults: list[Fault]
+) -> Ring | None:
+    """The ring, or None where it is missing or its record is not one that this version knows as a whole."""
+    if not raw:
         return None
-    ring_id = raw.ring.get(b"id", b"").decode("ascii", "replace")
-    first_key = raw.ring.get(b"first_key", b"").decode("ascii", "replace")
-    base_epoch = raw.ring.get(b"base_epoch", b"").decode("ascii", "replace")
-    if not ring_id or not _KEY_ID.fullmatch(first_key) or not _COUNT.fullmatch(base_epoch):
-        faults.append(Fault("ring", "needs id, first_key and base_epoch"))
+    record = {name.decode("ascii", "replace"): value.decode("ascii", "replace") for name, value in raw.items()}
+    unknown = record.keys() - _RING_FIELDS
+    if unknown:
+        # Whoever wrote it means something by it, perhaps another salt: it is not for this version to leave it out.
+        faults.append(
+            Fault("ring", f"has fields that this saltgate does not know: {', '.join(map(repr, sorted(unknown)))}")
+        )
         return None
-    if raises is None or keys is None:
+    plan = _plan(record, faults)
+    malformed = [name for name, form in _RING_FORMS.items() if not form.fullmatch(record.get(name, ""))]
+    if malformed:
+        faults.append(Fault("ring", f"needs {', '.join(malformed)} in the form of redis-layout.md"))
+    if malformed or (plan is None and not _PLAN_FIELDS.isdisjoint(record)):
         return None
-    return Ring(ring_id, first_key, int(base_epoch), {unit: int(count) for unit, count in raises.items()}, keys)
+    return Ring(
+        id=record["id"],
+        first_key=record["first_key"],
+        base_epoch=int(record["base_epoch"]),
+        raises=raises,
+        keys=keys,
+        plan=plan,
+        past_keys=tuple(record.get("past_keys", "").split()),
+    )
 
 
-def _unit_records(
-    records: Mapping[bytes, bytes], key: str, form: re.Pattern[str], unsafe: set[str], faults: list[Fault]
-) -> dict[str, str] | None:
-    """The well-formed records. A malformed one makes its workspace unsafe; None where it reaches every workspace."""
+def _plan(record: Mapping[str, str], faults: list[Fault]) -> Plan | None:
+    """The plan; None where there is none, and with a fault where it is not whole."""
+    if _PLAN_FIELDS.isdisjoint(record):
+        return None
+    next_key, start, seconds = (record.get(name, "") for name in ("next_key", "plan_start", "plan_seconds"))
+    well = _KEY_ID.fullmatch(next_key) and _COUNT.fullmatch(start) and _COUNT.fullmatch(seconds)
+    if not well or int(seconds) == 0 or next_key == record.get("first_key"):
+        faults.append(Fault("ring", "its plan needs another next_key, plan_start and plan_seconds"))
+        return None
+    return Plan(next_key, int(start), int(seconds))
+
+
+@dataclass(frozen=True, slots=True)
+class _UnitRecords:
+    """The well-formed records, and what the others cost: their workspace, or all where that cannot be told."""
+
+    well: Mapping[str, str]
+    damaged: frozenset[str]
+    unsafe: frozenset[str]
+    reaches_all: bool
+
+
+def _unit_records(records: Mapping[bytes, bytes], key: str, form: re.Pattern[str], faults: list[Fault]) -> _UnitRecords:
     well: dict[str, str] = {}
+    damaged: set[str] = set()
+    unsafe: set[str] = set()
     reaches_all = False
     for name, value in records.items():
         text = value.decode("ascii", "replace")
@@ -140,11 +193,12 @@ def _unit_records(
             well[name.decode()] = text
             continue
         faults.append(Fault(key, f"{name!r} cannot be read; its unit has no salt until it is mended"))
+        damaged.add(name.decode("utf-8", "replace"))
         if fields is None or len(fields) == 1:
             reaches_all = True
         else:
             unsafe.add(fields[1])
-    return None if reaches_all else well
+    return _UnitRecords(well, frozenset(damaged), frozenset(unsafe), reaches_all)
 
 
 def _fields_or_none(name: bytes) -> tuple[str, ...] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, Final, Protocol
 
@@ -17,10 +17,10 @@ from redis.exceptions import RedisError, WatchError
 from redis.maint_notifications import MaintNotificationsConfig
 
 from config.settings import Directory as Settings
-from proxy.directory.changes import Change, Deed
-from proxy.directory.records import RawRecords, Records, block_record, parse_records
-from proxy.directory.store import StoreUnavailable
-from proxy.isolation.ring import Ring, record_name
+from proxy.directory.changes import Change, Deed, pause_before
+from proxy.directory.records import RawRecords, Records, block_record, parse_records, ring_record
+from proxy.directory.store import StoreUnavailable, unix_now
+from proxy.isolation.ring import record_name
 from proxy.tls import client_context
 
 PREFIX: Final = "{saltgate}:1:"
@@ -52,8 +52,12 @@ _HEARD_AT_ONCE: Final = 100
 class RedisStore:
     """The Redis of `[directory]`, over a pool of connections of its own."""
 
-    def __init__(self, settings: Settings) -> None:
-        """Opens no connection yet. Raises ValueError where the URL or a certificate cannot be used."""
+    def __init__(self, settings: Settings, *, clock: Callable[[], float] = unix_now) -> None:
+        """Opens no connection yet. Raises ValueError where the URL or a certificate cannot be used.
+
+        `clock` is Unix seconds.
+        """
+        self._clock = clock
         self._pool = _pool(settings)
         self._redis = Redis(connection_pool=self._pool)
 
@@ -76,13 +80,17 @@ class RedisStore:
         async with _bounded(_LONG_SECONDS), self._redis.pipeline(transaction=True) as pipe:
             _queue(pipe, *_READ)
             answers = await pipe.execute()
-        return _records(*answers)
+        return _records(*answers, now=self._clock())
 
     async def change(self, deed: Deed) -> Change:
         for attempt in range(_ATTEMPTS):
             async with _bounded(2 * _LONG_SECONDS), self._redis.pipeline(transaction=True) as pipe:
                 await pipe.watch(GENERATION, WORKSPACES, BLOCKS, RING, RAISES, UNIT_KEYS)
-                change = deed(await _watched_records(pipe))
+                # The clock after WATCH: if a ring that is missing now is made by another and lost again before this
+                # change is written, it is not written.
+                records = await _watched_records(pipe, self._clock())
+                change = deed(records)
+                await asyncio.sleep(pause_before(change, records))
                 _begin(pipe)
                 _queue(pipe, *_commands(change))
                 if await _executed(pipe):
@@ -142,9 +150,11 @@ def _records(
     ring: Mapping[bytes, bytes],
     raises: Mapping[bytes, bytes],
     unit_keys: Mapping[bytes, bytes],
+    *,
+    now: float,
 ) -> Records:
     raw = RawRecords(generation or b"", workspaces, blocks, ring, raises, unit_keys)
-    return parse_records(raw, stamp=_stamp(generation, ring.get(b"id")))
+    return parse_records(raw, stamp=_stamp(generation, ring.get(b"id")), now=now)
 
 
 def _commands(change: Change) -> Iterator[_Command]:
@@ -157,8 +167,14 @@ def _commands(change: Change) -> Iterator[_Command]:
         yield ("HDEL", WORKSPACES, name) if document is None else ("HSET", WORKSPACES, name, document)
     for unit in change.raises:
         yield "HINCRBY", RAISES, record_name(unit), 1
-    if change.ring is not None:
-        yield "HSET", RING, *_ring_record(change.ring)
+    if change.unit_key is not None:
+        unit, key_id = change.unit_key
+        name = record_name(unit)
+        yield ("HDEL", UNIT_KEYS, name) if key_id is None else ("HSET", UNIT_KEYS, name, key_id)
+    ring = change.ring or change.turned
+    if ring is not None:
+        yield "DEL", RING
+        yield "HSET", RING, *_fields(ring_record(ring))
     if change.block is not None:
         yield "SADD", BLOCKS, block_record(*change.block)
     if change.unblock is not None:
@@ -167,8 +183,10 @@ def _commands(change: Change) -> Iterator[_Command]:
     yield "PUBLISH", CHANGES, "changed"
 
 
-def _ring_record(ring: Ring) -> tuple[str | int, ...]:
-    return "id", ring.id, "first_key", ring.first_key, "base_epoch", ring.base_epoch
+def _fields(record: Mapping[str, str | int]) -> Iterator[str | int]:
+    for name, value in record.items():
+        yield name
+        yield value
 
 
 class _Transaction(Protocol):
@@ -183,9 +201,9 @@ class _Transaction(Protocol):
     def execute(self) -> Awaitable[object]: ...
 
 
-async def _watched_records(pipe: _Transaction) -> Records:
+async def _watched_records(pipe: _Transaction, now: float) -> Records:
     """The records between WATCH and MULTI: if they change before the change is written, it is not written."""
-    return _records(*[await pipe.immediate_execute_command(*command) for command in _READ])
+    return _records(*[await pipe.immediate_execute_command(*command) for command in _READ], now=now)
 
 
 def _queue(pipe: _Transaction, *commands: _Command) -> None:

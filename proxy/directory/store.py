@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
+from datetime import UTC, datetime
 from typing import Protocol
 
 from proxy.directory.changes import Change, Deed
@@ -11,6 +12,11 @@ from proxy.directory.records import Records
 
 class StoreUnavailable(Exception):  # noqa: N818 - a state, not an error of the program
     """The store cannot be read or written now. The message names the place, never a credential."""
+
+
+def unix_now() -> float:
+    """This machine's clock, in Unix seconds."""
+    return datetime.now(UTC).timestamp()
 
 
 class Hearing(Protocol):
@@ -43,7 +49,9 @@ class Store(Protocol):
     async def change(self, deed: Deed) -> Change:
         """Decide on the present records and write the change in one step, or raise ChangeRefused or StoreUnavailable.
 
-        Where others change the records meanwhile, the deed is decided anew. Gives what was written.
+        Where others change the records meanwhile, the deed is decided anew. `Records.now` is later than any loss of
+        what was there before. A change waits for the second in which it may be written (`changes.pause_before`).
+        Gives what was written.
         """
         ...
 

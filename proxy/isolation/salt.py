@@ -66,9 +66,14 @@ def salt_for(unit: Unit | ProbeUnit, *, epoch: int, key: SaltKey) -> Salt:
     return Salt(value=value, unit=unit, epoch=epoch, key_id=key.id, fingerprint=_fingerprint(value, key))
 
 
-def _message(unit: Unit | ProbeUnit, epoch: int) -> bytes:
-    parts = [part.encode("utf-8") for part in ("sg1", *fields(unit), str(epoch))]
+def length_prefixed(*texts: str) -> bytes:
+    """The texts in one, so that no other texts give the same bytes."""
+    parts = [text.encode("utf-8") for text in texts]
     return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+
+
+def _message(unit: Unit | ProbeUnit, epoch: int) -> bytes:
+    return length_prefixed("sg1", *fields(unit), str(epoch))
 
 
 def _fingerprint(value: str, key: SaltKey) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -128,6 +129,25 @@ def fields(unit: Unit | ProbeUnit) -> tuple[str, ...]:
             return ("user", workspace, project, issuer, subject)
         case ProbeUnit(nonce):
             return ("probe", nonce)
+
+
+def unit_of(parts: Sequence[str]) -> Unit:
+    """The unit whose `fields` these are. Raises ValueError where there is none."""
+    match parts:
+        case ("deployment",):
+            return DeploymentUnit()
+        case ("workspace", workspace):
+            return WorkspaceUnit(_name(workspace))
+        case ("team", workspace, team):
+            return TeamUnit(_name(workspace), _name(team))
+        case ("project", workspace, project):
+            return ProjectUnit(_name(workspace), _name(project))
+        case ("collection", workspace, collection):
+            return CollectionUnit(_name(workspace), _name(collection))
+        case ("user", workspace, project, issuer, subject):
+            return UserUnit(_name(workspace), _name(project), issuer, subject)
+        case _:
+            raise ValueError(f"{tuple(parts)!r} are no unit's fields")
 
 
 def above(unit: Unit) -> tuple[Unit, ...]:

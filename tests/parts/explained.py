@@ -57,7 +57,7 @@ class Explainer:
 
     async def fill(self, directory: str) -> None:
         """Import a directory file's text as the configuration's directory."""
-        store = open_store(load(self.file).settings.directory)
+        store = open_store(load(self.file).settings.directory, removal=None)
         try:
             await store.change(import_directory(directory_from_toml(directory), fresh_ring("k1", now=BASE_EPOCH)))
         finally:

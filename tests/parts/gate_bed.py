@@ -26,7 +26,7 @@ from config.settings import Logs as LogSettings
 from observability.logs import Logs, configure_logs
 from proxy.app import Gate, open_gate
 from proxy.directory.changes import Deed, fresh_ring, import_directory
-from proxy.directory.connect import open_store
+from proxy.directory.connect import open_store, removal_policy
 from proxy.directory.model import directory_from_toml
 from tests.parts.tokens import IssuerServer, TokenMint
 
@@ -100,7 +100,7 @@ class GateBed:
 
     async def change(self, deed: Deed) -> None:
         """An administrator's deed on the directory."""
-        store = open_store(self.settings.directory)
+        store = open_store(self.settings.directory, removal_policy(self.settings.isolation))
         try:
             await store.change(deed)
         finally:
@@ -186,7 +186,7 @@ def _logs(settings: Settings, stream: BinaryIO) -> Logs:
 
 
 async def _fill(settings: Settings, document: str) -> None:
-    store = open_store(settings.directory)
+    store = open_store(settings.directory, removal_policy(settings.isolation))
     try:
         ring = fresh_ring(settings.isolation.keys[0].id, now=BASE_EPOCH)
         await store.change(import_directory(directory_from_toml(document), ring))

@@ -20,6 +20,7 @@ from proxy.demo.simulator import ALL_ENDPOINTS, AT_ONCE, Endpoint, EngineShape, 
 from proxy.directory.changes import fresh_ring, import_directory
 from proxy.directory.connect import open_store
 from proxy.directory.model import directory_from_toml
+from proxy.directory.rotation import rotate_ring
 from tests.parts.redis_server import RedisServer
 from tests.parts.tokens import IssuerServer, TokenMint
 
@@ -99,7 +100,7 @@ async def issuer_and_directory(redis: RedisServer) -> AsyncIterator[str]:
 
 
 async def fill(redis: RedisServer, issuer: str) -> None:
-    store = open_store(redis.settings())
+    store = open_store(redis.settings(), removal=None)
     document = f'[workspaces.acme]\nissuer = "{issuer}"\n[workspaces.acme.projects.apollo]\nmembers = ["user:alice"]\n'
     try:
         await store.change(import_directory(directory_from_toml(document), fresh_ring("k1", now=1_700_000_000)))
@@ -212,6 +213,18 @@ async def test_an_empty_directory_has_no_ring_and_the_command_that_makes_it_is_n
     (fault,) = answer.lines("fault")
     assert "salt ring: it is missing: `saltgate directory import FILE`" in fault
     assert "nobody is a member" in answer.lines("warning")[0]
+
+
+async def test_a_ring_on_its_way_to_a_key_which_is_not_configured_is_a_fault(
+    deployment: Deployment, redis: RedisServer
+) -> None:
+    async with issuer_and_directory(redis) as issuer, Simulator(SOUND) as simulator:
+        store = open_store(redis.settings(), removal=None)
+        await store.change(rotate_ring("k9", over=86_400))
+        await store.close()
+        deployment.configure(engines=engine(simulator.url), issuer=issuer, redis=redis.url)
+        (fault,) = (await deployment.check("--json")).lines("fault")
+    assert "salt ring: it uses the keys k9, which [[isolation.keys]] lacks" in fault
 
 
 async def test_a_ring_that_uses_a_key_which_is_not_configured_is_a_fault(

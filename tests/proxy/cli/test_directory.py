@@ -1,111 +1,23 @@
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import shutil
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-from proxy.cli import directory, keys
 from proxy.directory.model import directory_from_toml
 from tests.parts.redis_server import RedisServer
-
-ISSUER = "https://sso.example.com/realms/acme"
-FILE = f"""
-[workspaces.acme]
-issuer = "{ISSUER}"
-unit = "workspace"
-[workspaces.acme.projects.apollo]
-members = ["user:alice", "group:eng"]
-team = "red"
-[workspaces.acme.projects.ares]
-unit = "user"
-[workspaces.acme.teams.red]
-members = ["user:alice", "user:carol"]
-[workspaces.acme.collections.handbook]
-projects = ["apollo"]
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    code: int
-    out: str
-    err: str
-
-
-class Place:
-    """A folder with a configuration, and the commands run in it."""
-
-    def __init__(self, folder: Path, directory_section: str, capsys: pytest.CaptureFixture[str]) -> None:
-        self.folder = folder
-        self.configuration = folder / "saltgate.toml"
-        self._capsys = capsys
-        self.configure(directory_section)
-        (folder / "salt").write_text("x" * 43)
-        (folder / "people.toml").write_text(FILE)
-
-    def configure(self, directory_section: str, *, issuers: tuple[str, ...] = (ISSUER,), key: str = "2026-11") -> None:
-        listed = "".join(f'[[issuers]]\nissuer = "{issuer}"\naudiences = ["saltgate"]\n' for issuer in issuers)
-        self.configuration.write_text(
-            f'[[engines]]\nname = "main"\nurls = ["http://127.0.0.1:8000"]\n{listed}'
-            f'[directory]\n{directory_section}\n[[isolation.keys]]\nid = "{key}"\nsecret = {{ file = "salt" }}\n'
-        )
-
-    def directory(self, *words: str) -> Answer:
-        return self._run(directory, *words, "-c", str(self.configuration))
-
-    def keys(self, *words: str) -> Answer:
-        return self._run(keys, *words)
-
-    def shown(self) -> dict[str, dict[str, object]]:
-        answer = self.directory("show", "--json")
-        assert answer.code == 0
-        return {unit["unit"]: unit for unit in json.loads(answer.out)["units"]}
-
-    def borders(self, unit: str) -> list[dict[str, object]]:
-        """Where the border of a project runs: for any model, then for those with an exception."""
-        found = self.shown()[unit]["borders"]
-        assert isinstance(found, list)
-        return found
-
-    def _run(self, module: ModuleType, *words: str) -> Answer:
-        parser = argparse.ArgumentParser()
-        module.add_arguments(parser)
-        try:
-            code = module.run(parser.parse_args([str(word) for word in words]))
-        except SystemExit as usage:
-            code = usage.code
-        captured = self._capsys.readouterr()
-        return Answer(code, captured.out, captured.err)
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    with RedisServer(tmp_path_factory.mktemp("redis")) as running:
-        yield running
-
-
-@pytest.fixture(params=["redis", "file"])
-def place(
-    request: pytest.FixtureRequest, server: RedisServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> Place:
-    if request.param == "redis":
-        server.command("FLUSHALL")
-        return Place(tmp_path, f'redis = "{server.url}"', capsys)
-    return Place(tmp_path, 'file = "directory.toml"\nstate = "state"', capsys)
+from tests.proxy.cli.place import FILE, ISSUER, Answer, Place
 
 
 def people(place: Place) -> str:
     return str(place.folder / "people.toml")
 
 
-def test_import_then_export_gives_the_file_back(place: Place) -> None:
+def test_import_then_export_gives_the_file_back(bare_place: Place) -> None:
+    place = bare_place
     imported = place.directory("import", people(place))
     assert imported.code == 0
     assert "Made the salt ring" in imported.out
@@ -172,7 +84,8 @@ def test_show_gives_epoch_and_key_of_every_unit_and_its_members(place: Place) ->
     assert units["workspace:acme"]["issuer"] == ISSUER
 
 
-def test_show_without_a_ring_says_so(place: Place) -> None:
+def test_show_without_a_ring_says_so(bare_place: Place) -> None:
+    place = bare_place
     assert "no salt ring" in place.directory("show").out
     assert place.shown()["deployment"]["epoch"] is None
     assert place.shown()["deployment"]["fingerprint"] is None
@@ -295,10 +208,8 @@ def test_block_and_unblock_outlive_an_import(place: Place) -> None:
     assert json.loads(place.directory("show", "--json").out)["blocks"] == []
 
 
-def test_with_several_issuers_the_blocks_issuer_is_named(place: Place, server: RedisServer) -> None:
-    section = re.search(r"\[directory\]\n(.*?)\n\[\[", place.configuration.read_text(), re.DOTALL)
-    assert section is not None
-    place.configure(section[1], issuers=(ISSUER, "https://other.example"))
+def test_with_several_issuers_the_blocks_issuer_is_named(place: Place) -> None:
+    place.configure(issuers=(ISSUER, "https://other.example"))
     unnamed = place.directory("block", "user:x")
     assert unnamed.code == 2
     assert "--issuer" in unnamed.err
@@ -330,7 +241,8 @@ def test_keys_new_writes_a_file_for_its_owner_alone_and_never_over_another(place
     assert file.read_text() == written
 
 
-def test_the_first_keys_new_makes_the_ring_and_the_key_that_the_configuration_waits_for(place: Place) -> None:
+def test_the_first_keys_new_makes_the_ring_and_the_key_that_the_configuration_waits_for(bare_place: Place) -> None:
+    place = bare_place
     (place.folder / "salt").unlink()
     answer = place.keys("new", "--out", str(place.folder / "salt"), "-c", str(place.configuration))
     assert answer.code == 0
@@ -368,13 +280,15 @@ def test_an_incomplete_directory_is_not_exported(
     assert "workspaces.labs" in place.directory("show").err
 
 
-def test_everything_lost_and_imported_anew_never_goes_back_to_an_old_epoch(place: Place, server: RedisServer) -> None:
-    place.directory("import", people(place))
-    before = place.shown()["project:acme/apollo"]["epoch"]
-    server.command("FLUSHALL")
-    shutil.rmtree(place.folder / "state", ignore_errors=True)
-    place.directory("import", people(place))
-    after = place.shown()["project:acme/apollo"]["epoch"]
+def test_everything_lost_and_made_anew_within_a_second_begins_later(bare_place: Place, server: RedisServer) -> None:
+    place = bare_place
+    epochs: list[object] = []
+    for _ in range(2):
+        assert place.directory("import", people(place)).code == 0
+        epochs.append(place.shown()["project:acme/apollo"]["epoch"])
+        server.command("FLUSHALL")
+        shutil.rmtree(place.folder / "state", ignore_errors=True)
+    before, after = epochs
     assert isinstance(before, int)
     assert isinstance(after, int)
-    assert after >= before  # two imports within one second of Unix time
+    assert before < after

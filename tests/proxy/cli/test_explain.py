@@ -288,7 +288,7 @@ async def test_a_blocked_person_is_told_to_be_with_the_memberships_that_do_not_h
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     async with deployed(tmp_path, capfd) as bed:
-        store = open_store(load(bed.explainer.file).settings.directory)
+        store = open_store(load(bed.explainer.file).settings.directory, removal=None)
         await store.change(block(bed.mint.issuer, user("u-alice-0001")))
         await store.change(block(bed.mint.issuer, group("contractors")))
         await store.close()

@@ -10,10 +10,11 @@ from proxy.directory import file_store
 from proxy.directory.changes import ChangeRefused, block, grant, import_directory, make_ring
 from proxy.directory.file_store import FileStore
 from proxy.directory.model import directory_from_toml, user
+from proxy.directory.removal import RemovalPolicy
 from proxy.directory.snapshot import NOTHING_READ, Snapshot, read
 from proxy.directory.store import StoreUnavailable
 from proxy.isolation.ring import Ring
-from proxy.isolation.unit import ProjectUnit
+from proxy.isolation.unit import Level, ProjectUnit
 
 ISSUER = "https://i"
 RING = Ring("ring", "k1", 1000, {}, {})
@@ -153,3 +154,52 @@ async def test_a_folder_that_cannot_be_made_is_unavailable(tmp_path: Path) -> No
     (tmp_path / "directory.toml").write_text(ONE)
     with pytest.raises(StoreUnavailable):
         await FileStore(tmp_path / "directory.toml", tmp_path / "state").read()
+
+
+async def test_who_is_taken_out_of_the_file_by_hand_raises_what_he_leaves(file: Path) -> None:
+    store = FileStore(file, file.parent / "state", removal=RemovalPolicy(Level.PROJECT))
+    file.write_text(ONE)
+    await store.change(make_ring(RING))
+    file.write_text(ONE.replace("alice", "bob"))
+    again = FileStore(file, file.parent / "state", removal=RemovalPolicy(Level.PROJECT))
+    ring = (await snapshot(again)).ring
+    assert ring is not None
+    assert ring.epoch(ProjectUnit("acme", "p")) == 1001
+
+
+async def test_a_file_whose_raises_cannot_be_counted_is_not_taken_over_until_they_can(
+    file: Path, store: FileStore
+) -> None:
+    file.write_text(TWO)
+    await store.change(make_ring(RING))
+    state = file.parent / "state" / "directory.json"
+    well = state.read_text()
+    state.write_text(well.replace('"raises":{}', '"raises":{"4:junk":-1}'))
+    file.write_text(ONE)
+    looking = FileStore(file, file.parent / "state")
+    records = await looking.read()
+    assert "not taken over" in str(records.faults)
+    assert set(records.workspaces) == {"acme", "labs"}
+    state.write_text(well)
+    for _ in range(2):
+        records = await looking.read()
+    assert set(records.workspaces) == {"acme"}
+    assert not records.faults
+
+
+@pytest.mark.parametrize("more", ['"algorithm":"sg2"', '"next_key":5', '"plan_start":"5"'])
+async def test_a_ring_in_the_state_that_is_not_understood_is_damaged(file: Path, store: FileStore, more: str) -> None:
+    file.write_text(ONE)
+    await store.change(make_ring(RING))
+    state = file.parent / "state" / "directory.json"
+    state.write_text(state.read_text().replace('"base_epoch":1000', f'"base_epoch":1000,{more}'))
+    with pytest.raises(StoreUnavailable, match="damaged"):
+        await store.read()
+
+
+async def test_half_a_plan_in_the_state_is_no_ring(file: Path, store: FileStore) -> None:
+    file.write_text(ONE)
+    await store.change(make_ring(RING))
+    state = file.parent / "state" / "directory.json"
+    state.write_text(state.read_text().replace('"base_epoch":1000', '"base_epoch":1000,"next_key":"k2"'))
+    assert (await snapshot(store)).ring is None

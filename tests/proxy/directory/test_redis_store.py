@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from dataclasses import dataclass
@@ -20,13 +21,24 @@ from config.secret import Secret
 from config.settings import ClientCertificate
 from config.settings import Directory as Settings
 from proxy.directory import redis_store
-from proxy.directory.changes import ChangeRefused, import_directory, make_ring
-from proxy.directory.model import Fault, directory_from_toml
+from proxy.directory.changes import Change, ChangeRefused, import_directory, make_first_ring, make_ring, revoke
+from proxy.directory.model import Fault, directory_from_toml, user
+from proxy.directory.records import Records
 from proxy.directory.redis_store import RedisStore
+from proxy.directory.removal import RemovalPolicy
+from proxy.directory.rotation import pin_unit, raise_unit, rotate_ring
 from proxy.directory.snapshot import NOTHING_READ, Reading, read
 from proxy.directory.store import StoreUnavailable
 from proxy.isolation.ring import Ring, record_name
-from proxy.isolation.unit import CollectionUnit, DeploymentUnit, ProjectUnit, TeamUnit, UserUnit, WorkspaceUnit
+from proxy.isolation.unit import (
+    CollectionUnit,
+    DeploymentUnit,
+    Level,
+    ProjectUnit,
+    TeamUnit,
+    UserUnit,
+    WorkspaceUnit,
+)
 from tests.parts.redis_server import RedisServer, free_port
 
 ISSUER = "https://i"
@@ -180,6 +192,100 @@ async def test_a_malformed_ring_is_no_ring_and_none_is_made_over_it(
     redis.command("HSET", redis_store.RING, field, value)
     assert (await store.change(make_ring(Ring("other", "k2", 2000, {}, {})))).is_empty
     assert (await reading(store)).snapshot.ring is None
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"next_key": "k2"},
+        {"next_key": "k2", "plan_start": "5"},
+        {"plan_start": "5", "plan_seconds": "5"},
+        {"next_key": "k2", "plan_start": "5", "plan_seconds": "0"},
+        {"next_key": "k2", "plan_start": "-5", "plan_seconds": "5"},
+        {"next_key": "k2", "plan_start": "5.5", "plan_seconds": "5"},
+        {"next_key": "k2", "plan_start": "5", "plan_seconds": "1e3"},
+        {"next_key": "k2", "plan_start": "5", "plan_seconds": "\u0665"},
+        {"next_key": "", "plan_start": "5", "plan_seconds": "5"},
+        {"next_key": "a/b", "plan_start": "5", "plan_seconds": "5"},
+        {"next_key": "k1", "plan_start": "5", "plan_seconds": "5"},
+        {"past_keys": "k0,k9"},
+        {"past_keys": " k0"},
+        {"past_keys": "k0 "},
+        {"past_keys": "k" * 33},
+        {"algorithm": "sg2"},
+        {b"\xff": "1"},
+        {"": ""},
+    ],
+)
+async def test_a_ring_that_is_not_understood_as_a_whole_is_no_ring(
+    store: RedisStore, redis: RedisServer, fields: dict[str | bytes, str]
+) -> None:
+    """Half a plan, or a field of a later version, may mean another salt: none is better than a guess."""
+    await store.change(make_ring(RING))
+    redis.command("HSET", redis_store.RING, *(word for field in fields.items() for word in field))
+    found = await reading(store)
+    assert found.snapshot.ring is None
+    assert keys_of(found.faults) == ["ring"]
+    for deed in (rotate_ring("k9", over=0), raise_unit(DeploymentUnit()), pin_unit(DeploymentUnit(), "k9")):
+        with pytest.raises(ChangeRefused, match="cannot be read"):
+            await store.change(deed)
+
+
+async def test_a_record_of_a_ring_without_plan_and_past_reads_as_it_always_did(
+    store: RedisStore, redis: RedisServer
+) -> None:
+    redis.command("HSET", redis_store.RING, "id", "r", "first_key", "k1", "base_epoch", "7")
+    assert (await reading(store)).snapshot.ring == Ring("r", "k1", 7, {}, {})
+
+
+async def test_a_ring_without_plan_is_written_as_it_always_was(store: RedisStore, redis: RedisServer) -> None:
+    await store.change(make_ring(RING))
+    assert redis.command("HLEN", redis_store.RING) == b":3\r\n"
+
+
+async def test_the_ring_that_a_rotation_ends_leaves_no_field_of_its_plan(store: RedisStore, redis: RedisServer) -> None:
+    await store.change(make_ring(RING))
+    await store.change(rotate_ring("k2", over=1000))
+    assert redis.command("HLEN", redis_store.RING) == b":6\r\n"
+    await store.change(rotate_ring("k2", over=0))
+    assert redis.command("HLEN", redis_store.RING) == b":4\r\n"
+
+
+async def test_a_raise_that_redis_could_not_count_up_is_refused_and_the_member_goes_all_the_same(
+    store: RedisStore, redis: RedisServer
+) -> None:
+    document = f'[workspaces.acme]\nissuer = "{ISSUER}"\n[workspaces.acme.projects.p]\nmembers = ["user:a"]\n'
+    await store.change(import_directory(directory_from_toml(document), RING))
+    project = ProjectUnit("acme", "p")
+    redis.command("HSET", redis_store.RAISES, record_name(project), "many")
+    for deed in (raise_unit(project), pin_unit(project, "k2")):
+        with pytest.raises(ChangeRefused, match="cannot be read"):
+            await store.change(deed)
+    change = await store.change(revoke("acme", "p", user("a"), RemovalPolicy(Level.PROJECT)))
+    assert (change.raises, change.uncounted) == ((), (project,))
+    assert b"user:a" not in (await store.read()).workspaces["acme"]
+
+
+async def test_a_ring_made_and_lost_while_another_waits_to_make_one_has_an_earlier_epoch(
+    store: RedisStore, redis: RedisServer
+) -> None:
+    """Both saw none in the same second; the later one must not be written with that second."""
+    decided: asyncio.Queue[Change] = asyncio.Queue()
+
+    def deed(records: Records) -> Change:
+        change = make_first_ring("k1")(records)
+        decided.put_nowait(change)
+        return change
+
+    making = asyncio.ensure_future(store.change(deed))
+    first = (await decided.get()).ring
+    assert first is not None
+    epoch = first.base_epoch
+    redis.command("HSET", redis_store.RING, "id", "brief", "first_key", "k1", "base_epoch", str(epoch))
+    redis.command("DEL", redis_store.RING)
+    ring = (await making).ring
+    assert ring is not None
+    assert ring.base_epoch > epoch
 
 
 async def test_nothing_vanishes_where_its_raise_cannot_be_counted(store: RedisStore, redis: RedisServer) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from proxy.directory.changes import (
     fresh_ring,
     grant,
     import_directory,
+    make_first_ring,
     make_ring,
     revoke,
     unblock,
@@ -21,10 +23,12 @@ from proxy.directory.changes import (
 from proxy.directory.file_store import FileStore
 from proxy.directory.model import Directory, directory_from_toml, group, user
 from proxy.directory.redis_store import RedisStore
+from proxy.directory.removal import RemovalPolicy
+from proxy.directory.rotation import pin_unit, raise_unit, rotate_ring
 from proxy.directory.snapshot import NOTHING_READ, Snapshot, read
 from proxy.directory.store import Store
-from proxy.isolation.ring import Ring
-from proxy.isolation.unit import CollectionUnit, ProjectUnit, TeamUnit, Unit, UserUnit, WorkspaceUnit
+from proxy.isolation.ring import Plan, Ring, record_name
+from proxy.isolation.unit import CollectionUnit, Level, ProjectUnit, TeamUnit, Unit, UserUnit, WorkspaceUnit
 from tests.parts.redis_server import RedisServer
 
 ISSUER = "https://sso.example.com/realms/acme"
@@ -118,6 +122,11 @@ async def test_every_change_changes_the_stamp(store: Store) -> None:
         revoke("labs", "zeta", group("eng")),
         block(ISSUER, user("x")),
         unblock(ISSUER, user("x")),
+        raise_unit(WorkspaceUnit("acme")),
+        pin_unit(WorkspaceUnit("acme"), "k2"),
+        pin_unit(WorkspaceUnit("acme"), None),
+        rotate_ring("k2", over=1000),
+        rotate_ring("k3", over=0),
     ):
         await store.change(deed)
         stamps.append(await store.stamp())
@@ -274,3 +283,95 @@ async def test_a_reader_never_sees_half_an_import(open_stores: Callable[[], Stor
             tasks.create_task(hammer(open_stores()))
         tasks.create_task(write())
     assert len(seen) > 1
+
+
+async def test_a_rotation_is_kept_as_it_was_decided_and_so_is_its_end(store: Store) -> None:
+    await load(store, FULL)
+    change = await store.change(rotate_ring("k2", over=86_400))
+    assert change.turned is not None
+    assert (await snapshot(store)).ring == change.turned
+    assert change.turned.plan == Plan("k2", change.turned.plan.start, 86_400)  # type: ignore[union-attr]
+    ended = (await store.change(rotate_ring("k3", over=0))).turned
+    assert (await snapshot(store)).ring == ended == Ring("ring", "k3", 1000, {}, {}, None, ("k1", "k2"))
+
+
+async def test_a_pin_and_its_end_are_kept(store: Store) -> None:
+    await load(store, FULL)
+    acme = WorkspaceUnit("acme")
+    await store.change(pin_unit(acme, "k2"))
+    ring = (await snapshot(store)).ring
+    assert ring is not None
+    assert (dict(ring.keys), dict(ring.raises)) == ({record_name(acme): "k2"}, {record_name(acme): 1})
+    await store.change(pin_unit(acme, None))
+    ring = (await snapshot(store)).ring
+    assert ring is not None
+    assert (dict(ring.keys), dict(ring.raises)) == ({}, {record_name(acme): 2})
+
+
+async def test_an_import_touches_neither_plan_nor_pin_nor_raise_of_what_stays(store: Store) -> None:
+    await load(store, FULL)
+    for deed in (raise_unit(ProjectUnit("acme", "apollo")), pin_unit(WorkspaceUnit("labs"), "k2")):
+        await store.change(deed)
+    await store.change(rotate_ring("k3", over=1000))
+    before = (await snapshot(store)).ring
+    await load(store, FULL.replace('members = ["user:carol"]', "members = []"))
+    assert (await snapshot(store)).ring == before
+
+
+async def test_twenty_who_race_to_raise_are_counted_each(open_stores: Callable[[], Store]) -> None:
+    await load(open_stores(), FULL)
+    apollo = ProjectUnit("acme", "apollo")
+    await asyncio.gather(*(open_stores().change(raise_unit(apollo)) for _ in range(20)))
+    assert await epoch(open_stores(), apollo) == 1020
+
+
+async def test_of_ten_who_race_to_rotate_one_wins_and_the_others_are_told(open_stores: Callable[[], Store]) -> None:
+    await load(open_stores(), FULL)
+    deeds = [rotate_ring(f"k{i}", over=1000) for i in range(2, 12)]
+    answers = await asyncio.gather(*(open_stores().change(deed) for deed in deeds), return_exceptions=True)
+    won = [answer for answer in answers if not isinstance(answer, BaseException)]
+    assert [type(answer) for answer in answers].count(ChangeRefused) == 9
+    assert (await snapshot(open_stores())).ring == won[0].turned
+
+
+async def test_all_kinds_of_deeds_that_race_are_all_in_force(open_stores: Callable[[], Store]) -> None:
+    await load(open_stores(), FULL)
+    acme, apollo = WorkspaceUnit("acme"), ProjectUnit("acme", "apollo")
+    deeds = [raise_unit(apollo), pin_unit(acme, "k9"), rotate_ring("k2", over=1000), grant("labs", "zeta", user("x"))]
+    deeds += [block(ISSUER, user("x")), raise_unit(apollo), import_directory(directory_from_toml(FULL), RING)]
+    await asyncio.gather(*(open_stores().change(deed) for deed in deeds))
+    ring = (await snapshot(open_stores())).ring
+    assert ring is not None
+    assert ring.plan is not None
+    assert ring.keys == {record_name(acme): "k9"}
+    assert ring.raises == {record_name(acme): 1, record_name(apollo): 2}
+
+
+async def test_a_revocation_and_its_raise_are_one_step(store: Store) -> None:
+    await load(store, FULL)
+    before = (await snapshot(store)).generation
+    change = await store.change(revoke("labs", "zeta", user("dave"), RemovalPolicy(Level.PROJECT)))
+    after = await snapshot(store)
+    assert change.raises == (ProjectUnit("labs", "zeta"),)
+    assert after.generation == before + 1
+    assert after.ring is not None
+    assert after.ring.epoch(ProjectUnit("labs", "zeta")) == 1001
+
+
+async def test_a_ring_is_written_when_the_second_of_its_base_epoch_is_over(store: Store) -> None:
+    await store.change(make_first_ring("k1"))
+    records = await store.read()
+    assert records.ring is not None
+    assert records.now >= records.ring.base_epoch + 1
+
+
+async def test_many_who_race_after_a_loss_never_make_a_ring_of_an_epoch_that_was(
+    open_stores: Callable[[], Store], redis: RedisServer, tmp_path: Path
+) -> None:
+    epochs = []
+    for _ in range(2):
+        await asyncio.gather(*(open_stores().change(make_first_ring("k1")) for _ in range(5)))
+        epochs.append(await epoch(open_stores(), WorkspaceUnit("acme")))
+        redis.command("FLUSHALL")
+        shutil.rmtree(tmp_path / "state", ignore_errors=True)
+    assert epochs[0] < epochs[1]

@@ -59,7 +59,7 @@ KEYS = KeyRing({"k1": SaltKey("k1", b"s" * 32)})
 
 
 def salt(scope: Scope, model: str = "tiny") -> str:
-    return KEYS.salt(scope.unit(model), RING).value
+    return KEYS.salt(scope.unit(model), RING, 0.0).value
 
 
 @pytest.mark.parametrize("policy", list(Level))

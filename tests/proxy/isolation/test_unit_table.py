@@ -70,7 +70,7 @@ class Request:
         return scope.unit(self.model)
 
     def salt(self, policy: Level) -> str:
-        return KEYS.salt(self.unit(policy), self.ring).value
+        return KEYS.salt(self.unit(policy), self.ring, 0.0).value
 
 
 ALICE: Final = Request()
