@@ -64,8 +64,18 @@ class Gate:
 
     def waits_for(self) -> tuple[str, ...]:
         """The parts that are not known good. Nothing to wait for means ready."""
-        parts = {"issuers": self.issuers.ready, "directory": self.view.ready, "engines": self.engines.ready}
+        parts = {
+            "issuers": self.issuers.ready,
+            "directory": self.view.ready,
+            "keys": not self.lacking_keys(),
+            "engines": self.engines.ready,
+        }
         return tuple(name for name, ready in parts.items() if not ready)
+
+    def lacking_keys(self) -> tuple[str, ...]:
+        """The ids of salt keys that the directory's ring uses and the configuration lacks."""
+        ring = self.view.current().ring if self.view.ready else None
+        return () if ring is None else self.gateway.keys.lacking(ring, self.gateway.wall_clock())
 
     def state(self) -> WorkerState:
         return WorkerState(self.waits_for(), self.gateway.relay.open_exchanges, self.metrics.snapshot().encode())
@@ -238,8 +248,12 @@ _PROOF_STATES: Final[dict[Verdict, ProofState]] = {
 
 
 async def _tell_states(gate: Gate) -> None:
-    """Keep the gauges of issuers, directory and engines true."""
+    """Keep the gauges of issuers, directory and engines true, and say when a salt key is lacking."""
+    lacking: tuple[str, ...] = ()
     while True:
+        before, lacking = lacking, gate.lacking_keys()
+        if lacking and lacking != before:
+            _log.error("salt_key_missing", keys=lacking, remedy="add it under [[isolation.keys]]")
         for issuer in gate.issuers.issuers:
             gate.metrics.issuer_up(issuer.rules.issuer, issuer.ready)
         gate.metrics.directory_up(not gate.view.away)

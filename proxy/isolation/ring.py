@@ -118,6 +118,12 @@ class KeyRing:
 
     keys: Mapping[str, SaltKey]
 
+    def lacking(self, ring: Ring, now: float) -> tuple[str, ...]:
+        """The ids of the ring's own keys, those that units use or will use by its plan, which are not configured."""
+        settled = ring.settled(now)
+        used = (settled.first_key, *([settled.plan.next_key] if settled.plan is not None else []))
+        return tuple(key_id for key_id in used if key_id not in self.keys)
+
     def salt(self, unit: Unit, ring: Ring | None, now: float) -> Salt:
         """The unit's salt under the ring's records at `now` (Unix seconds). Raises SaltUnavailable, never guesses."""
         if ring is None:

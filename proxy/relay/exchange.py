@@ -185,7 +185,8 @@ class Exchange:
     def head(self, status: int, content_type: bytes) -> None:
         self._status, self._content_type = status, content_type
         self._last_read = self._loop.time()
-        if self.stamped.stream and status == 200 and content_type.lower().startswith(b"text/event-stream"):
+        media_type = content_type.partition(b";")[0].strip().lower()
+        if self.stamped.stream and status == 200 and media_type == b"text/event-stream":
             stamped = self.stamped
             self._observer = Observer(
                 stamped.operation, hide_usage=stamped.hide_usage, show_reuse=stamped.show_reuse, salt=stamped.salt

@@ -335,7 +335,8 @@ class Observer:
             return self._look(self, event, payload)
         except (msgspec.DecodeError, RecursionError):
             self.unobserved = True
-            return None
+            # What cannot be read passes as it came, unless it may tell what is hidden.
+            return None if self._show_reuse or b'"usage"' not in payload else _WITHHELD
 
     def _look_at_chunk(self, event: bytes, payload: bytes) -> bytes | None:
         if payload == b"[DONE]":

@@ -544,9 +544,11 @@ async def test_a_ring_that_is_missing_or_names_a_key_that_is_not_configured_is_5
         redis.command("HSET", RING, "first_key", "k9")
         redis.command("INCR", GENERATION)
         assert error(await _until_status(bed, 503))["code"] == "salt_unavailable"
+        assert bed.gate.waits_for() == ("keys",)
         redis.command("HSET", RING, "first_key", "k2")
         redis.command("INCR", GENERATION)
         await _until_status(bed, 200)
+        assert bed.gate.waits_for() == ()
         assert engine.last.salt is not None
         assert engine.last.salt.startswith("sg1-k2-")
         redis.command("DEL", RING)

@@ -236,6 +236,20 @@ def test_an_event_that_is_no_json_is_relayed_and_said_to_be_unobserved() -> None
     assert seen.first_token == "content"
 
 
+@pytest.mark.parametrize(
+    "event",
+    [
+        data({"id": 7, "choices": [], "usage": OPENAI_USAGE}),
+        b'data: {"id":"x","choices":[],"usage":{"prompt_tokens_details":{"cached_tokens":8}}\n\n',
+    ],
+)
+def test_an_event_that_cannot_be_read_never_tells_the_reuse_that_is_hidden(event: bytes) -> None:
+    seen = observer(show_reuse=False)
+    assert seen.feed(event) == b""
+    assert seen.unobserved
+    assert observer(show_reuse=True).feed(event) == event
+
+
 # Line ends and cuts.
 
 

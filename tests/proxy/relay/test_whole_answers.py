@@ -82,6 +82,17 @@ async def test_what_is_no_json_is_not_given_out_as_json(
     await on(redis, tmp_path, RawEngine((Send(answer),)), use)
 
 
+async def test_a_media_type_that_only_begins_like_a_streams_is_none(redis: RedisServer, tmp_path: Path) -> None:
+    answer = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-streamx\r\nContent-Length: 8\r\n\r\n<secret>"
+
+    async def use(bed: GateBed) -> None:
+        got, _, body = await bed.post(document=chat(stream=True))
+        assert got == 502
+        assert b"secret" not in body
+
+    await on(redis, tmp_path, RawEngine((Send(answer),)), use)
+
+
 async def test_nothing_of_an_answer_reaches_the_client_before_it_is_whole(redis: RedisServer, tmp_path: Path) -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(ANSWER)
 
