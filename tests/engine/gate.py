@@ -13,6 +13,7 @@ from typing import Final
 
 import aiohttp
 
+from config.secret import Secret
 from config.settings import Directory
 from proxy.isolation.salt import SaltKey, salt_for
 from proxy.isolation.unit import Unit
@@ -161,11 +162,14 @@ class GateClient:
 
 
 @asynccontextmanager
-async def gate_before(vllm: Vllm, directory: Directory, folder: Path) -> AsyncIterator[GateClient]:
+async def gate_before(
+    vllm: Vllm, directory: Directory, folder: Path, *, api_key: Secret | None = None
+) -> AsyncIterator[GateClient]:
     """A gate of the strictest kind in front of `vllm`, ready: it has proven every endpoint that it will serve."""
+    key = {} if api_key is None else {"Authorization": f"Bearer {api_key.value.decode()}"}
     async with (
-        gate_bed(directory, [vllm.url], folder, document=_DIRECTORY, proof="strict") as bed,
-        aiohttp.ClientSession(vllm.url) as session,
+        gate_bed(directory, [vllm.url], folder, document=_DIRECTORY, proof="strict", api_key=api_key) as bed,
+        aiohttp.ClientSession(vllm.url, headers=key) as session,
     ):
         yield GateClient(bed, EngineClient(session))
 
