@@ -173,6 +173,7 @@ def _policy(settings: Settings) -> Policy:
         request_seconds=settings.timeouts.request,
         public_url=public_url(settings),
         issuers=tuple(issuer.issuer for issuer in settings.issuers),
+        gates=frozenset((gate.issuer, gate.subject) for gate in settings.gates),
     )
 
 

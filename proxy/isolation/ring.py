@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from proxy.isolation.salt import Salt, SaltKey, salt_for
+from proxy.isolation.salt import Salt, SaltKey, salt_for, salt_within
 from proxy.isolation.unit import Unit, above, fields
 from proxy.refusals import SaltUnavailable
 
@@ -61,3 +61,7 @@ class KeyRing:
                 reason="key_missing",
             )
         return salt_for(unit, epoch=ring.epoch(unit), key=key)
+
+    def within(self, salt: Salt, other: str) -> Salt:
+        """What another saltgate keeps apart by `other`, inside the unit of this salt, which this ring made."""
+        return salt_within(salt, other, self.keys[salt.key_id])
