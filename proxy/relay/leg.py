@@ -30,6 +30,8 @@ class Question(Enum):
 
     MODELS = b"/v1/models"
     METRICS = b"/metrics"
+    VERSION = b"/version"
+    SCHEMA = b"/openapi.json"
 
 
 class Ending(Enum):

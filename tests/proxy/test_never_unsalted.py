@@ -30,9 +30,9 @@ EVERY = pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endp
 def asking(operation: Operation, **more: object) -> dict[str, object]:
     match operation:
         case Operation.CHAT:
-            return chat(**more)
+            return chat() | more
         case Operation.MESSAGES:
-            return chat(max_tokens=4, **more)
+            return chat(max_tokens=4) | more
         case Operation.COMPLETIONS:
             return {"model": "tiny", "prompt": "Hello"} | more
         case _:

@@ -164,8 +164,18 @@ def test_a_salt_within_differs_where_the_unit_or_the_salt_in_front_does(
 
 @pytest.mark.parametrize(
     "text",
-    ["", "sg1-", "sg1--" + "A" * 43, "sg1-k1-" + "A" * 42, "sg1-k1-" + "A" * 44, "sg1-k1-" + "A" * 42 + "B"]
-    + ["sg1-k1-" + "A" * 43 + "\n", "sg2-k1-" + "A" * 43, "sg1-" + "k" * 33 + "-" + "A" * 43, "tenant-a"],
+    [
+        "",
+        "sg1-",
+        "tenant-a",
+        "sg1--" + "A" * 43,
+        "sg1-k1-" + "A" * 42,
+        "sg1-k1-" + "A" * 44,
+        "sg1-k1-" + "A" * 42 + "B",
+        "sg1-k1-" + "A" * 43 + "\n",
+        "sg2-k1-" + "A" * 43,
+        "sg1-" + "k" * 33 + "-" + "A" * 43,
+    ],
 )
 def test_what_has_not_a_salts_exact_form_is_none(text: str) -> None:
     assert not is_salt(text)
