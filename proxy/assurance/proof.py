@@ -42,6 +42,8 @@ _CACHING: Final = re.compile(rb'^vllm:cache_config_info\{[^}]*enable_prefix_cach
 _HASH: Final = re.compile(rb'^vllm:cache_config_info\{[^}]*prefix_caching_hash_algo="([a-z0-9_]{1,32})"', re.MULTILINE)
 _QUERIES: Final = re.compile(rb"^vllm:prefix_cache_queries_total(?:\{([^}]*)\})? ([0-9.e+]+)$", re.MULTILINE)
 _HITS: Final = re.compile(rb"^vllm:prefix_cache_hits_total(?:\{([^}]*)\})? ([0-9.e+]+)$", re.MULTILINE)
+_EXTERNAL: Final = re.compile(rb"^vllm:external_prefix_cache_queries_total(?:\{[^}]*\})? ([0-9.e+]+)$", re.MULTILINE)
+_STORES: Final = re.compile(rb"^# TYPE (?:vllm:)?(lmcache|mooncake_store|nixl|kv_offload)[_:]", re.MULTILINE)
 _BORN: Final = re.compile(rb"^process_start_time_seconds ([0-9.e+]+)$", re.MULTILINE)
 
 
@@ -83,7 +85,7 @@ class Prover:
         return weighed(await self._found(endpoint, model), declared)
 
     async def _found(self, endpoint: Endpoint, model: str) -> Finding:
-        page = await _page(self._pool)
+        page = await metrics_page(self._pool)
         if page.caches > _MOST_CACHES:
             return Finding(Verdict.UNKNOWN, f"the engine says that it has {page.caches} caches: too many to probe")
         finding = NOT_PROBED
@@ -121,7 +123,7 @@ async def _told(pool: Pool, page: Question) -> bytes | None:
 
 async def process_start(pool: Pool) -> bytes | None:
     """When the engine's process says that it began, in its own spelling; None where it does not say."""
-    found = _BORN.search((await _page(pool)).text)
+    found = _BORN.search((await metrics_page(pool)).text)
     return None if found is None else found[1]
 
 
@@ -202,7 +204,7 @@ async def _counted(probe: _Probe, text: str, salt: Salt) -> int | None:
     The counters are everybody's. They are believed only where the tokens that were looked up meanwhile are exactly this
     prompt's: then the hits are its own, too. Raises _Disturbed where they are more.
     """
-    before = await _page(probe.pool)
+    before = await metrics_page(probe.pool)
     usage = await _used(probe, text, salt)
     if usage is None or before.queries is None:
         return None
@@ -214,14 +216,14 @@ async def _counted(probe: _Probe, text: str, salt: Salt) -> int | None:
     return round(after.hits - before.hits) if after.queries == before.queries + usage.prompt else None
 
 
-async def _counted_page(probe: _Probe, queries: float) -> _Page:
+async def _counted_page(probe: _Probe, queries: float) -> MetricsPage:
     """The metrics once so many lookups are counted, or after a while. Read once more: hits are counted last."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + probe.counting.within_seconds
     while True:
-        page = await _page(probe.pool)
+        page = await metrics_page(probe.pool)
         if page.queries is None or page.queries >= queries:
-            return await _page(probe.pool)
+            return await metrics_page(probe.pool)
         if loop.time() >= deadline:
             return page
         await asyncio.sleep(0.05)
@@ -259,7 +261,7 @@ def _question(operation: Operation, text: str) -> dict[str, object]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Page:
+class MetricsPage:
     """The engine's /metrics at one moment, empty where it shows none."""
 
     text: bytes
@@ -282,6 +284,15 @@ class _Page:
         return found[0].decode("ascii") if found else None
 
     @property
+    def stores(self) -> tuple[str, ...]:
+        """The caches beyond the engine's own that it counts for, sorted: vLLM's connectors have counters of their own.
+        "unnamed": prompts were looked up in one that has none.
+        """
+        named = {name.decode("ascii") for name in _STORES.findall(self.text)}
+        asked = any(float(value) > 0 for value in _EXTERNAL.findall(self.text))
+        return tuple(sorted(named)) or (("unnamed",) if asked else ())
+
+    @property
     def queries(self) -> float | None:
         """The tokens looked up so far."""
         return _sum(_QUERIES, self.text)
@@ -296,6 +307,6 @@ def _sum(pattern: re.Pattern[bytes], text: bytes) -> float | None:
     return sum(float(value) for _, value in found) if found else None
 
 
-async def _page(pool: Pool) -> _Page:
+async def metrics_page(pool: Pool) -> MetricsPage:
     answer = await ask(pool, Question.METRICS, seconds=PROBE_SECONDS)
-    return _Page(answer.body if answer.status == 200 else b"")
+    return MetricsPage(answer.body if answer.status == 200 else b"")
