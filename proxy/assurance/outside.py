@@ -8,7 +8,8 @@ from enum import Enum
 from typing import Final
 
 from proxy.assurance.about import About
-from proxy.assurance.proof import MetricsPage, look, metrics_page
+from proxy.assurance.metrics_page import MetricsPage, metrics_page
+from proxy.assurance.proof import look
 from proxy.relay.exchange import WholeAnswer
 from proxy.relay.leg import Question
 from proxy.relay.pool import Pool

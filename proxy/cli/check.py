@@ -27,6 +27,7 @@ from proxy.cli.check_engine import replica_lines
 from proxy.cli.configuration import add_configuration
 from proxy.cli.lines import Level, Line
 from proxy.directory.connect import open_store
+from proxy.directory.model import Workspace, user
 from proxy.directory.snapshot import NOTHING_READ, Snapshot, read
 from proxy.directory.store import StoreUnavailable
 from proxy.identity.issuer import KeysNotFetchedError, TrustedIssuer
@@ -202,7 +203,7 @@ async def _directory(settings: Settings) -> AsyncIterator[Line]:
     yield Line(Level.OK, part, "", f"generation {snapshot.generation}, {len(snapshot.directory.workspaces)} workspaces")
     for fault in reading.faults:
         yield Line(Level.FAULT, part, fault.key, f"{fault.message}. It is left out until it is mended")
-    for line in _memberships(part, snapshot, settings):
+    for line in (*_memberships(part, snapshot, settings), *_gates(part, snapshot, settings)):
         yield line
     if snapshot.ring is not None:
         yield _ring(part, snapshot.ring, settings)
@@ -240,6 +241,34 @@ def _memberships(part: str, snapshot: Snapshot, settings: Settings) -> Iterator[
                 f"workspace {name}",
                 f"its issuer {workspace.issuer} is none of [[issuers]], so nobody can sign in to it",
             )
+
+
+def _gates(part: str, snapshot: Snapshot, settings: Settings) -> Iterator[Line]:
+    """A gate in front names no scope and must see what was reused: else it gets 400, or can prove nothing."""
+    for gate in settings.gates:
+        found = [
+            (workspace, project)
+            for workspace in snapshot.directory.workspaces.values()
+            if workspace.issuer == gate.issuer
+            for project in workspace.projects_of(user(gate.subject))
+        ]
+        about = f"gate {gate.subject}"
+        if len(found) > 1:
+            names = ", ".join(f"{workspace.name}/{project}" for workspace, project in found)
+            yield Line(Level.FAULT, part, about, f"it is a member of {names} and names none of them: leave it one")
+        elif not found:
+            yield Line(Level.NOTE, part, about, "it is named in no project. Unless a group of it is, it is refused")
+        elif not _shows_reuse(found[0][0], settings):
+            yield Line(
+                Level.FAULT,
+                part,
+                about,
+                f"`show_reuse` is false for {found[0][0].name}: the gate in front cannot prove that its borders hold",
+            )
+
+
+def _shows_reuse(workspace: Workspace, settings: Settings) -> bool:
+    return settings.isolation.show_reuse if workspace.show_reuse is None else workspace.show_reuse
 
 
 def _ring(part: str, ring: Ring, settings: Settings) -> Line:

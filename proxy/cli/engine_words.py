@@ -9,8 +9,8 @@ from typing import Final
 
 from config.addresses import UnixAddress, is_loopback_host, upstream_address
 from proxy.assurance.about import TESTED
+from proxy.assurance.metrics_page import MetricsPage
 from proxy.assurance.outside import Outside, Stranger
-from proxy.assurance.proof import MetricsPage
 from proxy.cli.lines import Level, Line
 from proxy.relay.leg import Question
 
@@ -145,7 +145,7 @@ _DANGERS: Final = (
         "adapters can be loaded from any path. Start vLLM without VLLM_ALLOW_RUNTIME_LORA_UPDATING",
     ),
     (
-        {"/inference/v1/generate": None, "/v1/chat/completions/render": None, "/abort_requests": None},
+        {"/inference/v1/generate": None, "/v1/chat/completions/render": None},
         "tokens in and out, with the salt in an answer. Start vLLM without --enable-scale-out and --tokens-only",
     ),
 )

@@ -70,6 +70,19 @@ async def following(
     assert task.cancelled(), task
 
 
+class Written(Silent):
+    """What was told, in order: each verdict by its name, and each probe."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    def verdict(self, engine: str, replica: str, operation: str, verdict: Verdict) -> None:
+        self.events.append(verdict.value)
+
+    def probed(self, engine: str, replica: str, prompt_tokens: int) -> None:
+        self.events.append("probe")
+
+
 async def until(holds: Callable[[], bool], seconds: float = 20.0) -> None:
     async with asyncio.timeout(seconds):
         while not holds():
@@ -273,9 +286,9 @@ async def test_after_a_cut_the_same_process_keeps_its_proof_and_another_is_prove
         return page + b"process_start_time_seconds %b\n" % starts[-1]
 
     async with Simulator(SHAPE) as sound, Facade([sound], born) as facade:
-        pipe = Pipe(facade.url)
+        pipe, told = Pipe(facade.url), Written()
         engine = engine_at(await pipe.start())
-        async with following(engine) as engines:
+        async with following(engine, observed=told) as engines:
             await until(lambda: is_settled(engine))
             starts.append(b"1.0" if same else b"2.0")
             sound.requests.clear()
@@ -285,7 +298,8 @@ async def test_after_a_cut_the_same_process_keeps_its_proof_and_another_is_prove
             await until(lambda: engines.ready)
             if same:
                 # What was found is in force again before it could be found anew.
-                assert len(sound.requests) < 8
+                lost = len(told.events) - told.events[::-1].index("unknown")
+                assert told.events[lost : lost + len(ENDPOINTS)] == ["proven"] * len(ENDPOINTS)
                 assert set(verdicts(engine.replicas[0]).values()) == {"proven"}
             else:
                 await until(lambda: is_settled(engine))

@@ -17,8 +17,8 @@ import pytest
 from aiohttp import web
 
 from proxy.assurance.about import NOTHING_TOLD
+from proxy.assurance.metrics_page import MetricsPage
 from proxy.assurance.outside import Outside, Stranger
-from proxy.assurance.proof import MetricsPage
 from proxy.cli import check
 from proxy.cli.engine_words import engine_words
 from proxy.cli.lines import Level
@@ -105,9 +105,10 @@ async def issuer_and_directory(redis: RedisServer) -> AsyncIterator[str]:
         yield issuer.mint.issuer
 
 
-async def fill(redis: RedisServer, issuer: str) -> None:
+async def fill(redis: RedisServer, issuer: str, *, more: str = "") -> None:
     store = open_store(redis.settings())
     document = f'[workspaces.acme]\nissuer = "{issuer}"\n[workspaces.acme.projects.apollo]\nmembers = ["user:alice"]\n'
+    document += more
     try:
         await store.change(import_directory(directory_from_toml(document), fresh_ring("k1", now=1_700_000_000)))
     finally:
@@ -537,6 +538,38 @@ async def test_a_second_gate_that_does_not_know_the_first_is_told_what_to_write(
         assert (level, answer.code) == (("ok", 0) if known else ("fault", 1))
         assert known or "under its [[gates]]" in message
         assert about(answer, "version")[0][1].startswith("it is another saltgate")
+
+
+def front_in(project: str, *, workspace: str = "acme") -> str:
+    return f'[workspaces.{workspace}.projects.{project}]\nmembers = ["user:front"]\n'
+
+
+QUIET = '[workspaces.quiet]\nissuer = "@"\nshow_reuse = false\n' + front_in("ares", workspace="quiet")
+FOREIGN = '[workspaces.other]\nissuer = "https://elsewhere.example"\n' + front_in("ares", workspace="other")
+
+
+@pytest.mark.parametrize(
+    ("more", "level", "words"),
+    [
+        ("", "note", "named in no project"),
+        (front_in("ares"), None, ""),
+        (front_in("ares") + front_in("hera"), "fault", "acme/ares, acme/hera"),
+        (QUIET, "fault", "show_reuse"),
+        (FOREIGN, "note", "named in no project"),
+    ],
+)
+async def test_a_gate_in_front_that_would_be_refused_or_could_prove_nothing_is_told(
+    deployment: Deployment, redis: RedisServer, more: str, level: str | None, words: str
+) -> None:
+    async with issuer_and_directory(redis) as issuer, Simulator(SOUND) as simulator:
+        await fill(redis, issuer, more=more.replace("@", issuer))
+        gates = f'[[gates]]\nissuer = "{issuer}"\nsubject = "front"\n'
+        deployment.configure(engines=engine(simulator.url) + gates, issuer=issuer, redis=redis.url)
+        answer = await deployment.check("--json")
+    said = about(answer, "gate front")
+    assert [one for one, _ in said] == ([] if level is None else [level])
+    assert words in "".join(message for _, message in said)
+    assert answer.code == int(level == "fault")
 
 
 def test_the_real_command_says_no_with_its_exit_status(deployment: Deployment) -> None:
