@@ -24,7 +24,7 @@ from config.overrides import overlaid, unknown_key
 from config.presets import with_presets
 from config.rules import Parts, broken_rules
 from config.schema import member
-from config.settings import Admin, Directory, Engine, IsolationKey, Issuer, Public, Settings, Telemetry
+from config.settings import Admin, Directory, Engine, FrontGate, IsolationKey, Issuer, Public, Settings, Telemetry
 from config.values import Surroundings
 
 T = TypeVar("T")
@@ -37,6 +37,7 @@ _ADMIN: Final = TypeAdapter(Admin)
 _ENGINE: Final = TypeAdapter(Engine)
 _ISSUER: Final = TypeAdapter(Issuer)
 _DIRECTORY: Final = TypeAdapter(Directory)
+_GATE: Final = TypeAdapter(FrontGate)
 _ISOLATION_KEY: Final = TypeAdapter(IsolationKey)
 _TELEMETRY: Final = TypeAdapter(Telemetry)
 
@@ -126,6 +127,7 @@ def _parts(table: Mapping[str, object], errors: Sequence[ErrorDetails], surround
         directory=one(_DIRECTORY, rest.get("directory")),
         keys=several(_ISOLATION_KEY, isolation.get("keys") if isinstance(isolation, dict) else None),
         telemetry=one(_TELEMETRY, rest.get("telemetry", {})),
+        gates=several(_GATE, rest.get("gates")),
     )
 
 

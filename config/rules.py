@@ -22,7 +22,7 @@ from config.addresses import (
 from config.faults import Fault
 from config.presets import CLIENTS_REQUIRED
 from config.secret import Secret
-from config.settings import Admin, Directory, Engine, IsolationKey, Issuer, Public, Telemetry
+from config.settings import Admin, Directory, Engine, FrontGate, IsolationKey, Issuer, Public, Telemetry
 
 MINIMUM_KEY_BYTES: Final = 32
 MAXIMUM_LEEWAY: Final = 300.0
@@ -46,6 +46,7 @@ class Parts:
     directory: Directory | None
     keys: Mapping[int, IsolationKey]
     telemetry: Telemetry | None
+    gates: Mapping[int, FrontGate]
 
 
 def broken_rules(parts: Parts) -> tuple[Fault, ...]:
@@ -244,10 +245,25 @@ def _directory_redis(parts: Parts) -> Iterator[Fault]:
         return
     if "@" in url:
         yield Fault("directory.redis", "leave out the user and password; use `username` and `password`")
+    elif "?" in url and not url.startswith("unix://"):
+        # redis-py takes options from there, ssl_cert_reqs=none and ssl_check_hostname=false among them.
+        yield Fault(
+            "directory.redis",
+            "leave out everything from `?` on: certificates are always checked; `ca`, `client_cert`, `username` and "
+            "`password` are keys of their own",
+        )
     elif not (_REDIS.fullmatch(url) or _REDIS_SOCKET.fullmatch(url)):
         yield Fault(
             "directory.redis", "write redis://host:port/number, rediss://host:port/number or unix:///path?db=number"
         )
+
+
+def _gates(parts: Parts) -> Iterator[Fault]:
+    """A subject is one issuer's: under another name of it nobody would be a gate, and its borders would be lost."""
+    known = {issuer.issuer for issuer in parts.issuers.values()}
+    for number, gate in parts.gates.items():
+        if parts.issuers and gate.issuer not in known:
+            yield Fault(f"gates.{number}.issuer", "is none of [[issuers]]; write it as it stands there")
 
 
 def _isolation_keys(parts: Parts) -> Iterator[Fault]:
@@ -298,6 +314,7 @@ _RULES: Final[tuple[Callable[[Parts], Iterator[Fault]], ...]] = (
     _directory_redis,
     _isolation_keys,
     _isolation_key_ids,
+    _gates,
     _telemetry_endpoint,
 )
 

@@ -189,6 +189,19 @@ class Logs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FrontGate:
+    """A saltgate in front of this one: its engine is this gate, and its engine's `api_key` a token of this subject.
+
+    Its salt is never used as it comes. It narrows: what that gate keeps apart is kept apart here, inside the unit that
+    the subject has here. Without this entry a salt from outside is dropped, as always, and the gate in front finds by
+    its proof that its borders would be lost.
+    """
+
+    issuer: Text  # One of [[issuers]].
+    subject: Text  # The caller, as `saltgate explain` names it. It must be a member of exactly one project.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """The whole configuration."""
 
@@ -203,3 +216,4 @@ class Settings:
     timeouts: Timeouts = field(default_factory=Timeouts)
     telemetry: Telemetry = field(default_factory=Telemetry)
     logs: Logs = field(default_factory=Logs)
+    gates: tuple[FrontGate, ...] = ()

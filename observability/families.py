@@ -102,6 +102,16 @@ ENGINE_PROOF: Final = Family(
     names.ENGINE_PROOF, "gauge", "How many workers hold this proof state of the endpoint.",
     ("engine", "replica", "endpoint", "state"),
 )  # fmt: skip
+ENGINE_INFO: Final = Family(
+    names.ENGINE_INFO, "info", "The version that the replica tells.", ("engine", "replica", "version"), merge="min",
+)  # fmt: skip
+ENGINE_PROBES: Final = Family(
+    names.ENGINE_PROBES, "counter", "Requests sent to prove the replica; in no other count.", ("engine", "replica")
+)
+ENGINE_PROBE_TOKENS: Final = Family(
+    names.ENGINE_PROBE_TOKENS, "counter", "Prompt tokens of the requests sent to prove the replica.",
+    ("engine", "replica"),
+)  # fmt: skip
 DIRECTORY_UP: Final = Family(
     names.DIRECTORY_UP, "gauge", "Whether the directory is confirmed (1) or away (0), as the worst worker sees it.",
     merge="min",
@@ -125,7 +135,8 @@ FAMILIES: Final[dict[str, Family]] = {
         REQUESTS, TIME_TO_FIRST_TOKEN, PROMPT_TOKENS, REUSED_PROMPT_TOKENS, OUTPUT_TOKENS, REFUSALS, ACTIVE_STREAMS,
         OVERHEAD, MODEL_DURATION, MODEL_TIME_TO_FIRST_TOKEN, MODEL_UPSTREAM_TIME_TO_FIRST_TOKEN,
         MODEL_TIME_PER_OUTPUT_TOKEN, STREAMS_WITHOUT_TOKEN, USAGE_UNKNOWN, REUSE_UNKNOWN, METRICS_OVERFLOW,
-        TELEMETRY_DROPPED, ENGINE_UP, ENGINE_PROOF, DIRECTORY_UP, DIRECTORY_CONFIRMED, ISSUER_UP,
+        TELEMETRY_DROPPED, ENGINE_UP, ENGINE_PROOF, ENGINE_INFO,
+        ENGINE_PROBES, ENGINE_PROBE_TOKENS, DIRECTORY_UP, DIRECTORY_CONFIRMED, ISSUER_UP,
         ISOLATION_VIOLATIONS, BUILD_INFO,
     )
 }  # fmt: skip

@@ -95,6 +95,18 @@ class Metrics:
         for other in PROOF_STATES:
             self._set(families.ENGINE_PROOF, (engine, replica, endpoint, other), float(other == state))
 
+    def engine_version(self, engine: str, replica: str, version: str) -> None:
+        """The version that the replica tells now. The one before is gone: it is a state, no history."""
+        rows = self._values[families.ENGINE_INFO.name]
+        for labels in [row for row in rows if row[:2] == (engine, replica) and row[2] != version]:
+            del rows[labels]
+        self._set(families.ENGINE_INFO, (engine, replica, version), 1.0)
+
+    def engine_probed(self, engine: str, replica: str, prompt_tokens: int) -> None:
+        """One request of the proof's own was answered."""
+        self._add(families.ENGINE_PROBES, (engine, replica), 1.0)
+        self._add(families.ENGINE_PROBE_TOKENS, (engine, replica), prompt_tokens)
+
     def isolation_violation(self, check: IsolationCheck) -> None:
         """An isolation check failed on a running request."""
         self._add(families.ISOLATION_VIOLATIONS, (check,), 1.0)

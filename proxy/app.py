@@ -121,7 +121,7 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
         engines = Engines(
             [configured_engine(engine, settings.timeouts.connect) for engine in settings.engines],
             keys.keys[settings.isolation.keys[0].id],
-            lambda engine, replica, operation, verdict: _tell_proof(metrics, engine, replica, operation, verdict),
+            _Observed(metrics),
         )
         stack.callback(engines.close)
         store = open_store(settings.directory, removal_policy(settings.isolation))
@@ -188,6 +188,7 @@ def policy(settings: Settings) -> Policy:
         request_seconds=settings.timeouts.request,
         public_url=public_url(settings),
         issuers=tuple(issuer.issuer for issuer in settings.issuers),
+        gates=frozenset((gate.issuer, gate.subject) for gate in settings.gates),
     )
 
 
@@ -235,8 +236,20 @@ def _address(engine: EngineSettings, url: str) -> Address:
     return Address(host=parts.hostname or "", port=port, tls=tls, api_key=api_key)
 
 
-def _tell_proof(metrics: Metrics, engine: str, replica: str, operation: str, verdict: Verdict) -> None:
-    metrics.engine_proof(engine, replica, operation, _PROOF_STATES[verdict])
+@dataclass(frozen=True, slots=True)
+class _Observed:
+    """What the engines' proof tells, into the metrics."""
+
+    metrics: Metrics
+
+    def verdict(self, engine: str, replica: str, operation: str, verdict: Verdict) -> None:
+        self.metrics.engine_proof(engine, replica, operation, _PROOF_STATES[verdict])
+
+    def version(self, engine: str, replica: str, version: str) -> None:
+        self.metrics.engine_version(engine, replica, version)
+
+    def probed(self, engine: str, replica: str, prompt_tokens: int) -> None:
+        self.metrics.engine_probed(engine, replica, prompt_tokens)
 
 
 _PROOF_STATES: Final[dict[Verdict, ProofState]] = {

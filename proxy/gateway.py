@@ -20,6 +20,7 @@ from proxy.answers import metadata_document, model_list, one_model, refusal_answ
 from proxy.directory.membership import Named, select_scope
 from proxy.directory.snapshot import Snapshot
 from proxy.engines.body import read_body
+from proxy.engines.presented import presented_salt
 from proxy.engines.profile import Operation
 from proxy.engines.stamp import StampedRequest, stamp
 from proxy.identity import Identity
@@ -68,7 +69,10 @@ class Engines(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """The deployment's own word where the directory says nothing, and the limits of what is read."""
+    """The deployment's own word where the directory says nothing, and the limits of what is read.
+
+    `gates` are the callers, by issuer and subject, that are saltgates themselves: what they keep apart stays apart.
+    """
 
     unit: Level
     show_reuse: bool
@@ -76,6 +80,7 @@ class Policy:
     request_seconds: float
     public_url: str
     issuers: tuple[str, ...]
+    gates: frozenset[tuple[str, str]] = frozenset()
 
     def scope(self, snapshot: Snapshot, identity: Identity, named: Named) -> Scope:
         """What the caller may act under. Raises as `select_scope` does."""
@@ -180,6 +185,8 @@ class Gateway:
         unit = scope.unit(asked.model)
         record.scoped(scope.workspace, scope.project, scope.collection, str(unit))
         salt = self.keys.salt(unit, snapshot.ring, self.wall_clock())
+        if (admission.identity.issuer, admission.identity.subject) in self.policy.gates:
+            salt = self.keys.within(salt, presented_salt(body))
         record.stamped(salt.fingerprint, salt.key_id, salt.epoch)
         stamped = stamp(asked, salt, request_id=record.request_id, show_reuse=scope.show_reuse)
         record.stage("stamp", time.perf_counter() - began)

@@ -190,6 +190,17 @@ class TestEngine:
         assert any(flag.startswith("--max-num-queued-reqs=") for flag in command)
 
     @pytest.mark.parametrize("file", [BASE, COMPOSE / "compose.gpu.yaml"], ids=lambda file: file.name)
+    def test_the_engine_has_saltgates_barrier_inside(self, file: Path) -> None:
+        assert "--middleware=saltgate_barrier.Barrier" in command_of(dict(services(file))["vllm"])
+        (mount,) = base_service("vllm")["configs"]
+        place = Path(mount["target"])
+        assert base_service("vllm")["environment"]["PYTHONPATH"] == str(place.parent)
+        assert place.name == "saltgate_barrier.py"
+        assert composition(BASE)["configs"][mount["source"]] == {"file": f"./engine/{place.name}"}
+        overlay = dict(services(file))["vllm"]
+        assert file == BASE or not {"configs", "environment"} & set(overlay)
+
+    @pytest.mark.parametrize("file", [BASE, COMPOSE / "compose.gpu.yaml"], ids=lambda file: file.name)
     def test_the_engine_has_no_door_beside_the_gated_ones(self, file: Path) -> None:
         service = dict(services(file))["vllm"]
         doors = ("--grpc", "--enable-scale-out", "--tokens-only", "--kv-transfer-config", "--enable-lora", "--trust-")

@@ -10,14 +10,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import random
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Literal, Protocol
 
 import structlog
 
+from proxy.assurance.about import NOTHING_TOLD, About
 from proxy.assurance.leash import Leash, leash
-from proxy.assurance.proof import process_start, prove
+from proxy.assurance.proof import Prover, look, process_start
 from proxy.assurance.verdict import DISTURBED, NOT_PROBED, Finding, Verdict
 from proxy.engines.profile import ENDPOINTS, MAX_MODEL_CHARACTERS, Endpoint, Operation
 from proxy.isolation.salt import SaltKey
@@ -66,6 +70,7 @@ class Replica:
         # What was found before the leash broke, and of which process: valid again if it turns out to be the same.
         self.suspended: dict[Operation, Finding] = {}
         self.process: bytes | None = None
+        self.about: About = NOTHING_TOLD
 
     def finding(self, operation: Operation) -> Finding:
         return self.findings.get(operation, NOT_PROBED)
@@ -130,16 +135,29 @@ def served_by(engines: Sequence[Engine]) -> Mapping[str, Served]:
 
 
 class Observed(Protocol):
-    """Who is told of an engine's state, for metrics."""
+    """Who is told of an engine's state, for metrics. `probed` is told the tokens of each probe's prompt."""
 
-    def __call__(self, engine: str, replica: str, operation: str, verdict: Verdict) -> None: ...
+    def verdict(self, engine: str, replica: str, operation: str, verdict: Verdict) -> None: ...
+
+    def version(self, engine: str, replica: str, version: str) -> None: ...
+
+    def probed(self, engine: str, replica: str, prompt_tokens: int) -> None: ...
 
 
 class Engines:
     """See the module. `follow` keeps it true; `close` closes all connections."""
 
-    def __init__(self, engines: Sequence[Engine], key: SaltKey, observed: Observed) -> None:
+    def __init__(
+        self,
+        engines: Sequence[Engine],
+        key: SaltKey,
+        observed: Observed,
+        *,
+        again_seconds: float = PROVEN_PAUSE_SECONDS,
+    ) -> None:
+        """`again_seconds`: how often what is proven is proven again."""
         self.engines = tuple(engines)
+        self._again_seconds = again_seconds
         self._key = key
         self._observed = observed
         self._served = served_by(self.engines)
@@ -226,7 +244,7 @@ class Engines:
     def _broke(self, engine: Engine, replica: Replica) -> None:
         replica.suspend()
         for endpoint in ENDPOINTS:
-            self._observed(engine.name, str(replica.pool.address), endpoint.operation.value, Verdict.UNKNOWN)
+            self._observed.verdict(engine.name, str(replica.pool.address), endpoint.operation.value, Verdict.UNKNOWN)
 
     async def _hold(self, engine: Engine, replica: Replica, held: Leash) -> None:
         """As long as the leash holds: ask what is served, and prove. Raises EngineUnreachable where it never did."""
@@ -269,13 +287,17 @@ class Engines:
         pause = FIRST_PAUSE_SECONDS
         with contextlib.suppress(EngineUnreachable):  # then everything is proven anew
             await self._recognise(engine, replica, held)
+        address = str(held.pool.address)
+        spent = partial(self._observed.probed, engine.name, address)
+        prover = Prover(held.pool, self._key, spent=spent)
         while True:
             try:
-                await self._prove_once(engine, replica, held)
+                await self._prove_once(engine, replica, held, prover)
             except EngineUnreachable as error:
-                _log.warning("engine.probe_failed", engine=engine.name, replica=str(held.pool.address), why=str(error))
+                _log.warning("engine.probe_failed", engine=engine.name, replica=address, why=str(error))
             done = replica.settled and DISTURBED not in replica.findings.values()
-            await asyncio.sleep(PROVEN_PAUSE_SECONDS if done else pause)
+            # Not in step with the other workers, whose probes would come between in the engine's counters.
+            await asyncio.sleep((self._again_seconds if done else pause) * random.uniform(0.8, 1.2))  # noqa: S311
             # Probes cost the engine something, and what makes them fail for long does not go away by itself.
             pause = min(pause * 2, PROVEN_PAUSE_SECONDS)
 
@@ -293,10 +315,16 @@ class Engines:
             if endpoint.operation in suspended:
                 self._found(engine, replica, endpoint, suspended[endpoint.operation])
 
-    async def _prove_once(self, engine: Engine, replica: Replica, held: Leash) -> None:
+    async def _prove_once(self, engine: Engine, replica: Replica, held: Leash, prover: Prover) -> None:
+        about = await look(held.pool)
+        if held.broken.is_set():
+            return
+        self._told_about(engine, replica, about)
         model = next((m.id for m in replica.models if m.base and m.id in engine.served()), None)
         for endpoint in ENDPOINTS:
-            finding = _NOT_LISTED if model is None else await prove(held.pool, endpoint, model, self._key)
+            finding = _NOT_LISTED
+            if model is not None:
+                finding = await prover.prove(endpoint, model, about.declared(endpoint.path))
             if held.broken.is_set():
                 return
             # The process is the one that was proven: that a probe said nothing this time takes nothing back.
@@ -304,11 +332,19 @@ class Engines:
                 continue
             self._found(engine, replica, endpoint, finding)
 
+    def _told_about(self, engine: Engine, replica: Replica, about: About) -> None:
+        before, replica.about = replica.about, about
+        version, address = about.version or "unknown", str(replica.pool.address)
+        self._observed.version(engine.name, address, version)
+        if before.version != about.version or before is NOTHING_TOLD:
+            log = _log.info if about.is_tested else _log.warning
+            log("engine.version", engine=engine.name, replica=address, version=version, tested=about.is_tested)
+
     def _found(self, engine: Engine, replica: Replica, endpoint: Endpoint, finding: Finding) -> None:
         before = replica.findings.get(endpoint.operation)
         replica.findings[endpoint.operation] = finding
-        self._observed(engine.name, str(replica.pool.address), endpoint.operation.value, finding.verdict)
-        if before == finding:
+        self._observed.verdict(engine.name, str(replica.pool.address), endpoint.operation.value, finding.verdict)
+        if before is not None and _says_the_same(before, finding):
             return
         level = _log.error if finding.verdict is Verdict.FAILED else _log.info
         level(
@@ -319,6 +355,14 @@ class Engines:
             verdict=finding.verdict.value,
             check=finding.check,
         )
+
+
+def _says_the_same(one: Finding, other: Finding) -> bool:
+    """But for its numbers: each probe is of another length."""
+    return one.verdict is other.verdict and _NUMBER.sub("", one.check) == _NUMBER.sub("", other.check)
+
+
+_NUMBER: Final = re.compile(r"[0-9]+")
 
 
 def _may_use(scope: Scope, model: Model) -> bool:

@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import re
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from proxy.assurance.verdict import DISTURBED, NOT_PROBED, Finding, Reuse, Verdict, judge
+from proxy.assurance.about import About, Declared, read_about
+from proxy.assurance.metrics_page import MetricsPage, metrics_page
+from proxy.assurance.verdict import DISTURBED, NOT_IN_SCHEMA, NOT_PROBED, Finding, Reuse, Verdict, judge, weighed
 from proxy.engines.body import read_body
 from proxy.engines.profile import Endpoint, Operation
 from proxy.engines.stamp import StampedRequest, stamp
@@ -24,19 +26,17 @@ from proxy.isolation.salt import Salt, SaltKey, salt_for
 from proxy.isolation.unit import ProbeUnit
 from proxy.relay.leg import Question
 from proxy.relay.pool import Pool
-from proxy.relay.question import ask
+from proxy.relay.question import EngineUnreachable, ask
 
 PROBE_SECONDS: Final = 120.0
+PAGE_SECONDS: Final = 10.0
 # Only whole blocks are reused: 16 tokens on vLLM's GPUs, 128 on its CPU build, more for hybrid models. A probe grows
 # until its text is certain to hold two of them.
 _WORDS: Final = (60, 300, 2400)
 _FEWEST_OTHER_SALTS: Final = 2
+# Each of them costs two probes. The engine itself says how many it has.
+_MOST_CACHES: Final = 64
 _NOT_SERVED: Final = frozenset({404, 405, 501})
-
-_CACHING: Final = re.compile(rb'^vllm:cache_config_info\{[^}]*enable_prefix_caching="(True|False)"', re.MULTILINE)
-_QUERIES: Final = re.compile(rb"^vllm:prefix_cache_queries_total(?:\{([^}]*)\})? ([0-9.e+]+)$", re.MULTILINE)
-_HITS: Final = re.compile(rb"^vllm:prefix_cache_hits_total(?:\{([^}]*)\})? ([0-9.e+]+)$", re.MULTILINE)
-_BORN: Final = re.compile(rb"^process_start_time_seconds ([0-9.e+]+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,25 +55,67 @@ class Counting:
 PATIENT: Final = Counting()
 
 
+class Prover:
+    """Proves the endpoints of one replica, and remembers for each how long a text must be there.
+
+    `spent` is told of each probe that was sent: the tokens of its prompt, 0 where the engine did not say.
+    """
+
+    def __init__(self, pool: Pool, key: SaltKey, *, spent: Callable[[int], None], counting: Counting = PATIENT) -> None:
+        self._pool = pool
+        self._key = key
+        self._spent = spent
+        self._counting = counting
+        self._began: dict[Operation, int] = {}
+
+    async def prove(self, endpoint: Endpoint, model: str, declared: Declared | None = None) -> Finding:
+        """What the endpoint does with a salt, `declared` being what the engine's schema says of it. Raises
+        EngineUnreachable where there is no engine to ask.
+        """
+        if declared is Declared.ABSENT:
+            return NOT_IN_SCHEMA
+        return weighed(await self._found(endpoint, model), declared)
+
+    async def _found(self, endpoint: Endpoint, model: str) -> Finding:
+        page = await metrics_page(self._pool)
+        if page.caches > _MOST_CACHES:
+            return Finding(Verdict.UNKNOWN, f"the engine says that it has {page.caches} caches: too many to probe")
+        finding = NOT_PROBED
+        for number in range(self._began.get(endpoint.operation, 0), len(_WORDS)):
+            probe = _Probe(self._pool, endpoint, model, self._key, self._counting, _WORDS[number], self._spent)
+            measured = await _measured(probe, caches=page.caches)
+            if isinstance(measured, Finding):
+                # A longer text may be too long for the model; what the shorter one said is then the better word.
+                return measured if finding is NOT_PROBED else finding
+            finding = judge(measured, prefix_caching=page.prefix_caching, hash_algorithm=page.hash_algorithm)
+            if measured.same_salt != 0:
+                self._began[endpoint.operation] = number
+            if finding.verdict is not Verdict.UNKNOWN or measured.same_salt != 0:
+                return finding
+        return finding
+
+
 async def prove(pool: Pool, endpoint: Endpoint, model: str, key: SaltKey, *, counting: Counting = PATIENT) -> Finding:
-    """What the endpoint does with a salt. Raises EngineUnreachable where there is no engine to ask."""
-    page = await _page(pool)
-    finding = NOT_PROBED
-    for words in _WORDS:
-        measured = await _measured(_Probe(pool, endpoint, model, key, counting, words), caches=page.caches)
-        if isinstance(measured, Finding):
-            # A longer text may be too long for the model; what the shorter one said is then the better word.
-            return measured if finding is NOT_PROBED else finding
-        finding = judge(measured, prefix_caching=page.prefix_caching)
-        if finding.verdict is not Verdict.UNKNOWN or measured.same_salt != 0:
-            return finding
-    return finding
+    """One endpoint, once, by behaviour alone. Raises EngineUnreachable where there is no engine to ask."""
+    return await Prover(pool, key, spent=lambda _: None, counting=counting).prove(endpoint, model)
+
+
+async def look(pool: Pool) -> About:
+    """What the engine tells of itself. A page that cannot be had says nothing; the probes will tell why."""
+    return read_about(await _told(pool, Question.VERSION), await _told(pool, Question.SCHEMA))
+
+
+async def _told(pool: Pool, page: Question) -> bytes | None:
+    try:
+        answer = await ask(pool, page, seconds=PAGE_SECONDS)
+    except EngineUnreachable:
+        return None
+    return answer.body if answer.status == 200 else None
 
 
 async def process_start(pool: Pool) -> bytes | None:
     """When the engine's process says that it began, in its own spelling; None where it does not say."""
-    found = _BORN.search((await _page(pool)).text)
-    return None if found is None else found[1]
+    return (await metrics_page(pool)).process_start
 
 
 class _Disturbed(Exception):  # noqa: N818 - a finding about the moment
@@ -93,6 +135,7 @@ class _Probe:
     key: SaltKey
     counting: Counting
     words: int
+    spent: Callable[[int], None]
 
 
 async def _measured(probe: _Probe, *, caches: int) -> Reuse | Finding:
@@ -152,7 +195,7 @@ async def _counted(probe: _Probe, text: str, salt: Salt) -> int | None:
     The counters are everybody's. They are believed only where the tokens that were looked up meanwhile are exactly this
     prompt's: then the hits are its own, too. Raises _Disturbed where they are more.
     """
-    before = await _page(probe.pool)
+    before = await metrics_page(probe.pool)
     usage = await _used(probe, text, salt)
     if usage is None or before.queries is None:
         return None
@@ -164,14 +207,14 @@ async def _counted(probe: _Probe, text: str, salt: Salt) -> int | None:
     return round(after.hits - before.hits) if after.queries == before.queries + usage.prompt else None
 
 
-async def _counted_page(probe: _Probe, queries: float) -> _Page:
+async def _counted_page(probe: _Probe, queries: float) -> MetricsPage:
     """The metrics once so many lookups are counted, or after a while. Read once more: hits are counted last."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + probe.counting.within_seconds
     while True:
-        page = await _page(probe.pool)
+        page = await metrics_page(probe.pool)
         if page.queries is None or page.queries >= queries:
-            return await _page(probe.pool)
+            return await metrics_page(probe.pool)
         if loop.time() >= deadline:
             return page
         await asyncio.sleep(0.05)
@@ -179,9 +222,11 @@ async def _counted_page(probe: _Probe, queries: float) -> _Page:
 
 async def _used(probe: _Probe, text: str, salt: Salt) -> Usage | None:
     answer = await ask(probe.pool, _stamped(probe, text, salt), seconds=PROBE_SECONDS)
+    usage = read_usage(probe.endpoint.operation, answer.body) if answer.status == 200 else None
+    probe.spent(0 if usage is None else usage.prompt)
     if answer.status != 200:
         raise _NoAnswer(answer.status)
-    return read_usage(probe.endpoint.operation, answer.body)
+    return usage
 
 
 def _probe_salt(key: SaltKey) -> Salt:
@@ -204,40 +249,3 @@ def _question(operation: Operation, text: str) -> dict[str, object]:
             return {"input": text, "max_output_tokens": 1}
         case Operation.EMBEDDINGS:
             return {"input": text}
-
-
-@dataclass(frozen=True, slots=True)
-class _Page:
-    """The engine's /metrics at one moment, empty where it shows none."""
-
-    text: bytes
-
-    @property
-    def prefix_caching(self) -> bool | None:
-        """None where it does not say. One cache that is on is enough to need a proof."""
-        found = set(_CACHING.findall(self.text))
-        return b"True" in found if found else None
-
-    @property
-    def caches(self) -> int:
-        """How many caches are behind this address: vLLM labels its counters with the engine's number."""
-        return max(1, len({labels for labels, _ in _QUERIES.findall(self.text)}))
-
-    @property
-    def queries(self) -> float | None:
-        """The tokens looked up so far."""
-        return _sum(_QUERIES, self.text)
-
-    @property
-    def hits(self) -> float | None:
-        return _sum(_HITS, self.text)
-
-
-def _sum(pattern: re.Pattern[bytes], text: bytes) -> float | None:
-    found = pattern.findall(text)
-    return sum(float(value) for _, value in found) if found else None
-
-
-async def _page(pool: Pool) -> _Page:
-    answer = await ask(pool, Question.METRICS, seconds=PROBE_SECONDS)
-    return _Page(answer.body if answer.status == 200 else b"")

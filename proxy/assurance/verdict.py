@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Literal
+from typing import Final, Literal
+
+from proxy.assurance.about import Declared
 
 
 class Verdict(Enum):
@@ -51,8 +53,11 @@ class Reuse:
     told_by: Literal["answer", "metrics"] = "answer"
 
 
-def judge(reuse: Reuse, *, prefix_caching: bool | None) -> Finding:
-    """`prefix_caching` is what the engine's own metrics say of its configuration, None where they say nothing."""
+NOT_IN_SCHEMA: Final = Finding(Verdict.UNKNOWN, "the engine's schema lists no such endpoint", is_served=False)
+
+
+def judge(reuse: Reuse, *, prefix_caching: bool | None, hash_algorithm: str | None = None) -> Finding:
+    """`prefix_caching` and `hash_algorithm` are what the engine's own metrics say, None where they say nothing."""
     for tokens, who in ((reuse.first, "a fresh salt"), *((other, "another salt") for other in reuse.other_salts)):
         if tokens is not None and tokens > 0:
             return Finding(
@@ -67,7 +72,24 @@ def judge(reuse: Reuse, *, prefix_caching: bool | None) -> Finding:
             Verdict.UNKNOWN,
             "the same salt reused nothing: is prefix caching on (--enable-prefix-caching), is the cache large enough?",
         )
+    if hash_algorithm is not None and not hash_algorithm.startswith("sha256"):
+        return Finding(
+            Verdict.UNKNOWN,
+            f"the cache's hash {hash_algorithm} can be made to collide, and a collision ignores salts: start vLLM with "
+            "--prefix-caching-hash-algo sha256",
+        )
     return Finding(Verdict.PROVEN, f"the same salt reused {reuse.same_salt} prompt tokens, another salt none")
+
+
+def weighed(finding: Finding, declared: Declared | None) -> Finding:
+    """The finding, and what the engine's schema says of the endpoint: it can take a proof away, and gives none."""
+    if finding.verdict is Verdict.PROVEN and declared is Declared.UNSALTED:
+        return Finding(
+            Verdict.UNKNOWN,
+            "the probes were separated, but the engine's schema (/openapi.json) has no cache_salt on this endpoint: "
+            "such a field is dropped as soon as nobody happens to carry it. Use a version of the engine that has it",
+        )
+    return finding
 
 
 _NOT_TOLD = {

@@ -9,59 +9,34 @@ import sys
 import textwrap
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from enum import StrEnum
+from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
 import aiohttp
 
-from config.addresses import UnixAddress, is_loopback_host, upstream_address, web_address
+from config.addresses import is_loopback_host, web_address
 from config.faults import ConfigurationFaults, Fault
 from config.load import load
 from config.settings import Directory as DirectorySettings
-from config.settings import Engine as EngineSettings
 from config.settings import Issuer as IssuerSettings
 from config.settings import Settings
 from proxy.app import configured_engine, issuer_tls
-from proxy.assurance.engines import Engine, Replica, served_by
-from proxy.assurance.proof import prove
-from proxy.assurance.verdict import DISTURBED, Finding, Verdict
+from proxy.assurance.engines import Engine, served_by
+from proxy.cli.check_engine import replica_lines
 from proxy.cli.configuration import add_configuration
-from proxy.cli.engine_models import ask_models
+from proxy.cli.lines import Level, Line
 from proxy.directory.connect import open_store, removal_policy
+from proxy.directory.model import Workspace, user
 from proxy.directory.snapshot import NOTHING_READ, Snapshot, read
 from proxy.directory.store import StoreUnavailable
-from proxy.engines.profile import ENDPOINTS, Endpoint
 from proxy.identity.issuer import KeysNotFetchedError, TrustedIssuer
 from proxy.isolation.ring import Ring
 from proxy.isolation.salt import SaltKey
-from proxy.relay.question import EngineUnreachable
 from proxy.tls import faulty_certificates
 
-# The other parts have bounds of their own: Schedule.timeout, every method of a Store, ask_models.
-# For all endpoints of one replica. A long probe on a small machine takes seconds.
-PROOF_SECONDS: Final = 180.0
+# The issuers and the directory have bounds of their own: Schedule.timeout, and every method of a Store.
 _COLUMNS: Final = 80
-
-
-class Level(StrEnum):
-    """How much a line matters. Only a fault makes the answer no."""
-
-    OK = "ok"
-    NOTE = "note"
-    WARNING = "warning"
-    FAULT = "fault"
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One thing that was looked at. `part` is a part of the deployment, `about` what of it; no secret is in either."""
-
-    level: Level
-    part: str
-    about: str
-    message: str
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -169,7 +144,7 @@ async def _check(settings: Settings, show: _Told | _Shown) -> None:
         parts.append(tasks.create_task(_collected(_directory(settings))))
         for engine, configured in zip(engines, settings.engines, strict=True):
             for replica, url in zip(engine.replicas, configured.urls, strict=True):
-                lines = _replica(engine, replica, configured, url, SaltKey(key.id, key.secret.value))
+                lines = replica_lines(engine, replica, configured, url, SaltKey(key.id, key.secret.value))
                 parts.append(tasks.create_task(_collected(lines)))
         for part in parts:
             for line in await part:
@@ -234,7 +209,7 @@ async def _directory(settings: Settings) -> AsyncIterator[Line]:
     yield Line(Level.OK, part, "", f"generation {snapshot.generation}, {len(snapshot.directory.workspaces)} workspaces")
     for fault in reading.faults:
         yield Line(Level.FAULT, part, fault.key, f"{fault.message}. It is left out until it is mended")
-    for line in _memberships(part, snapshot, settings):
+    for line in (*_memberships(part, snapshot, settings), *_gates(part, snapshot, settings)):
         yield line
     if snapshot.ring is not None:
         yield _ring(part, snapshot.ring.settled(records.now), settings)
@@ -274,6 +249,34 @@ def _memberships(part: str, snapshot: Snapshot, settings: Settings) -> Iterator[
             )
 
 
+def _gates(part: str, snapshot: Snapshot, settings: Settings) -> Iterator[Line]:
+    """A gate in front names no scope and must see what was reused: else it gets 400, or can prove nothing."""
+    for gate in settings.gates:
+        found = [
+            (workspace, project)
+            for workspace in snapshot.directory.workspaces.values()
+            if workspace.issuer == gate.issuer
+            for project in workspace.projects_of(user(gate.subject))
+        ]
+        about = f"gate {gate.subject}"
+        if len(found) > 1:
+            names = ", ".join(f"{workspace.name}/{project}" for workspace, project in found)
+            yield Line(Level.FAULT, part, about, f"it is a member of {names} and names none of them: leave it one")
+        elif not found:
+            yield Line(Level.NOTE, part, about, "it is named in no project. Unless a group of it is, it is refused")
+        elif not _shows_reuse(found[0][0], settings):
+            yield Line(
+                Level.FAULT,
+                part,
+                about,
+                f"`show_reuse` is false for {found[0][0].name}: the gate in front cannot prove that its borders hold",
+            )
+
+
+def _shows_reuse(workspace: Workspace, settings: Settings) -> bool:
+    return settings.isolation.show_reuse if workspace.show_reuse is None else workspace.show_reuse
+
+
 def _ring(part: str, ring: Ring, settings: Settings) -> Line:
     coming = () if ring.plan is None else (ring.plan.next_key,)
     missing = {ring.first_key, *coming, *ring.keys.values()} - {key.id for key in settings.isolation.keys}
@@ -286,76 +289,6 @@ def _ring(part: str, ring: Ring, settings: Settings) -> Line:
             "units that use them are refused. Add them again; a key may go only when no unit uses it",
         )
     return Line(Level.OK, part, "salt ring", f"{ring.id}, first key {ring.first_key}")
-
-
-async def _replica(
-    engine: Engine, replica: Replica, settings: EngineSettings, url: str, key: SaltKey
-) -> AsyncIterator[Line]:
-    part = f"engine {engine.name} {url}"
-    for warning in _engine_warnings(settings, url):
-        yield Line(Level.WARNING, part, "", warning)
-    try:
-        await ask_models(replica)
-    except EngineUnreachable as error:
-        yield Line(Level.FAULT, part, "", f"{error}. Is it running, is it vLLM, does it need an `api_key`?")
-        return
-    names = [model.id for model in replica.models]
-    yield Line(Level.OK, part, "models", ", ".join(names) or "none")
-    for missing in sorted((engine.models or frozenset()) - set(names)):
-        yield Line(Level.FAULT, part, "models", f"it is configured to serve {missing} and does not list it")
-    base = next((model.id for model in replica.models if model.base and model.id in engine.served()), None)
-    if base is None:
-        yield Line(Level.FAULT, part, "models", "it lists no base model that it is configured to serve")
-    elif engine.proof != "off":
-        async for line in _proofs(part, engine, replica, base, key):
-            yield line
-
-
-def _engine_warnings(settings: EngineSettings, url: str) -> Iterator[str]:
-    address = upstream_address(url)
-    if not isinstance(address, UnixAddress) and address.scheme == "http" and not is_loopback_host(address.hostname):
-        yield (
-            "prompts and answers travel unprotected, and whoever reaches this address passes by saltgate: "
-            "let the engine listen on a private network only, and use https://"
-        )
-    if settings.proof == "off":
-        yield 'proof = "off": nothing is proven, and saltgate would not notice an engine that mixes customers'
-    if settings.proof == "warn":
-        yield 'proof = "warn": requests go also to endpoints that are not proven to keep customers apart'
-
-
-async def _proofs(part: str, engine: Engine, replica: Replica, model: str, key: SaltKey) -> AsyncIterator[Line]:
-    """The endpoints one after the other: what an engine counts is counted for all of them together."""
-    usable = False
-    try:
-        async with asyncio.timeout(PROOF_SECONDS):
-            for endpoint in ENDPOINTS:
-                finding = await prove(replica.pool, endpoint, model, key)
-                usable |= finding.is_served and finding.allows(engine.proof)
-                yield _proof(part, engine, endpoint, finding)
-    except EngineUnreachable as error:
-        yield Line(Level.FAULT, part, "", f"it went away while it was asked: {error}")
-        return
-    except TimeoutError:
-        yield Line(Level.FAULT, part, "", f"its endpoints could not be proven within {PROOF_SECONDS:g} s")
-        return
-    if not usable:
-        yield Line(Level.FAULT, part, "", "no endpoint of it may be used, so saltgate never gets ready with it alone")
-
-
-def _proof(part: str, engine: Engine, endpoint: Endpoint, finding: Finding) -> Line:
-    message = f"{finding.verdict.value}. {finding.check[0].upper()}{finding.check[1:]}"
-    if finding.verdict is Verdict.PROVEN:
-        level = Level.OK
-    elif finding.verdict is Verdict.NO_CACHE:
-        level = Level.NOTE
-    elif not finding.is_served:
-        level, message = Level.NOTE, "the engine does not serve it with this model"
-    elif engine.proof == "warn" or finding == DISTURBED:
-        level = Level.WARNING
-    else:
-        level = Level.FAULT
-    return Line(level, part, endpoint.path, message)
 
 
 def _models(engines: Sequence[Engine]) -> Iterator[Line]:

@@ -108,7 +108,7 @@ async def _run(arguments: argparse.Namespace, settings: Settings, shown: tuple[s
             identity.result(),
             outcome(lambda: named_scope(find_route("POST", "/v1/chat/completions"), _headers(arguments))),
             outcome(view.current),
-            Engines(engines, keys.keys[settings.isolation.keys[0].id], _nobody_observes),
+            Engines(engines, keys.keys[settings.isolation.keys[0].id], _Nobody()),
             model=arguments.model,
             policy=policy(settings),
             keys=keys,
@@ -156,8 +156,14 @@ def _headers(arguments: argparse.Namespace) -> Headers:
     return [(name, value) for name, value in named.items() if value is not None]
 
 
-def _nobody_observes(engine: str, replica: str, operation: str, verdict: Verdict) -> None:
+class _Nobody:
     """There are no metrics in a command."""
+
+    def verdict(self, engine: str, replica: str, operation: str, verdict: Verdict) -> None: ...
+
+    def version(self, engine: str, replica: str, version: str) -> None: ...
+
+    def probed(self, engine: str, replica: str, prompt_tokens: int) -> None: ...
 
 
 def _say(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Final
 
-from proxy.isolation.salt import Salt, SaltKey, length_prefixed, salt_for
+from proxy.isolation.salt import Salt, SaltKey, length_prefixed, salt_for, salt_within
 from proxy.isolation.unit import Unit, above, fields
 from proxy.refusals import SaltUnavailable
 
@@ -138,3 +138,7 @@ class KeyRing:
                 reason="key_missing",
             )
         return salt_for(unit, epoch=ring.epoch(unit), key=key)
+
+    def within(self, salt: Salt, other: str) -> Salt:
+        """What another saltgate keeps apart by `other`, inside the unit of this salt, which this ring made."""
+        return salt_within(salt, other, self.keys[salt.key_id])

@@ -8,6 +8,7 @@ salt useless to who knows the unit but not the key. Unpadded base64url, because 
 from __future__ import annotations
 
 import hmac
+import re
 from base64 import urlsafe_b64encode
 from dataclasses import dataclass, field
 from typing import Final
@@ -16,6 +17,8 @@ from proxy.isolation.unit import ProbeUnit, Unit, fields
 
 SALT_PREFIX: Final = "sg1-"
 MINIMUM_SECRET_BYTES: Final = 32
+# 43 characters hold 32 bytes, so the last of them has only four of its six bits.
+_FORM: Final = re.compile(r"sg1-[A-Za-z0-9_-]{1,32}-[A-Za-z0-9_-]{42}[AEIMQUYcgkosw048]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,7 @@ _MARK: Final = 10
 def salt_for(unit: Unit | ProbeUnit, *, epoch: int, key: SaltKey) -> Salt:
     """The unit's salt. The same unit, epoch and key give the same salt on every machine; others never do."""
     tag = hmac.digest(key.secret, _message(unit, epoch), "sha256")
-    value = f"{SALT_PREFIX}{key.id}-{urlsafe_b64encode(tag).rstrip(b'=').decode('ascii')}"
+    value = _value(tag, key)
     return Salt(value=value, unit=unit, epoch=epoch, key_id=key.id, fingerprint=_fingerprint(value, key))
 
 
@@ -70,6 +73,27 @@ def length_prefixed(*texts: str) -> bytes:
     """The texts in one, so that no other texts give the same bytes."""
     parts = [text.encode("utf-8") for text in texts]
     return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+
+
+def is_salt(text: str) -> bool:
+    """Whether the text has a salt's form; whose it is, only its key can tell."""
+    return _FORM.fullmatch(text) is not None
+
+
+def salt_within(salt: Salt, other: str, key: SaltKey) -> Salt:
+    """A salt for what another saltgate keeps apart inside this salt's unit: `other` is the salt that it stamped.
+
+    Two borders in one: it differs where either of the two salts does, so it is never shared with another unit, nor
+    with this unit's own requests. `other` is taken for nothing but a name, so nobody need trust who chose it: whoever
+    makes one up narrows his own unit and reaches nobody else's.
+    """
+    tag = hmac.digest(key.secret, length_prefixed("sg1", "gate", salt.value, other), "sha256")
+    value = _value(tag, key)
+    return Salt(value=value, unit=salt.unit, epoch=salt.epoch, key_id=key.id, fingerprint=_fingerprint(value, key))
+
+
+def _value(tag: bytes, key: SaltKey) -> str:
+    return f"{SALT_PREFIX}{key.id}-{urlsafe_b64encode(tag).rstrip(b'=').decode('ascii')}"
 
 
 def _message(unit: Unit | ProbeUnit, epoch: int) -> bytes:

@@ -30,6 +30,13 @@ class Question(Enum):
 
     MODELS = b"/v1/models"
     METRICS = b"/metrics"
+    VERSION = b"/version"
+    SCHEMA = b"/openapi.json"
+    # Doors that an engine should not have, asked for by `saltgate check`: on a GET they do nothing and say 405, since
+    # vLLM has them as POST.
+    INVOCATIONS = b"/invocations"
+    RESET_CACHE = b"/reset_prefix_cache"
+    LOAD_ADAPTER = b"/v1/load_lora_adapter"
 
 
 class Ending(Enum):

@@ -20,7 +20,7 @@ from tests.engine import report
 from tests.engine.client import EngineClient, Vllm
 from tests.engine.environment import NoEngineError, default_cache, engine_environment
 from tests.engine.gate import GateClient, gate_before
-from tests.engine.server import free_port, is_healthy, running_engine
+from tests.engine.server import BARRIER_KEY, free_port, is_healthy, running_engine
 from tests.parts.redis_server import RedisServer
 
 HERE: Final = Path(__file__).parent
@@ -33,6 +33,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--engine-cache", help="where the engine is installed (SALTGATE_ENGINE_CACHE, ~/.cache/saltgate/engine)"
     )
     group.addoption("--engine-reuse", metavar="URL", help="use this running engine instead of starting one")
+    group.addoption(
+        "--engine-reuse-barred", metavar="URL", help="use this running engine with saltgate's barrier inside"
+    )
     group.addoption("--engine-required", action="store_true", help="fail, not skip, where no engine can be installed")
     group.addoption("--engine-record", action="store_true", help="write tests/engine/captures anew")
     group.addoption(
@@ -77,6 +80,21 @@ def vllm(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) 
         yield Vllm(named)
         return
     with _one_for_all_workers(_shared_folder(tmp_path_factory), pytestconfig) as url:
+        yield Vllm(url)
+
+
+@pytest.fixture(scope="session")
+def barred_vllm(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vllm]:
+    """An engine of its own with saltgate's barrier inside, which wants the key `tests.engine.server.BARRIER_KEY`."""
+    named = pytestconfig.getoption("engine_reuse_barred", None)
+    if named:
+        assert is_healthy(named), f"--engine-reuse-barred: {named}/health does not answer"
+        yield Vllm(named)
+        return
+    folder = tmp_path_factory.mktemp("barred")
+    key = folder / "barrier.key"
+    key.write_bytes(BARRIER_KEY)
+    with _started(folder / "vllm.log", pytestconfig, barrier_key=key) as url:
         yield Vllm(url)
 
 
@@ -131,13 +149,13 @@ def _one_for_all_workers(folder: Path, config: pytest.Config) -> Iterator[str]:
 
 
 @contextmanager
-def _started(log: Path, config: pytest.Config) -> Iterator[str]:
+def _started(log: Path, config: pytest.Config, *, barrier_key: Path | None = None) -> Iterator[str]:
     cache = Path(config.getoption("engine_cache", None) or default_cache())
     try:
         environment = engine_environment(cache)
     except NoEngineError as reason:
         _give_up(str(reason), required=config.getoption("engine_required", False))
-    with running_engine(environment, port=free_port(), log=log) as url:
+    with running_engine(environment, port=free_port(), log=log, barrier_key=barrier_key) as url:
         yield url
 
 

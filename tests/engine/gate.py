@@ -13,6 +13,7 @@ from typing import Final
 
 import aiohttp
 
+from config.secret import Secret
 from config.settings import Directory, Isolation, IsolationKey, UnitName
 from proxy.isolation.salt import SaltKey, salt_for
 from proxy.isolation.unit import Unit
@@ -182,16 +183,25 @@ class GateClient:
 
 @asynccontextmanager
 async def gate_before(
-    vllm: Vllm, directory: Directory, folder: Path, *, unit: UnitName = "project"
+    vllm: Vllm, directory: Directory, folder: Path, *, unit: UnitName = "project", api_key: Secret | None = None
 ) -> AsyncIterator[GateClient]:
     """A gate of the strictest kind in front of `vllm`, ready: it has proven every endpoint that it will serve.
 
-    `unit` is the deployment's policy.
+    `unit` is the deployment's policy; `api_key` is the engine's.
     """
     isolation = Isolation(unit=unit, keys=(IsolationKey(id="k1", secret=KEY),))
+    key = {} if api_key is None else {"Authorization": f"Bearer {api_key.value.decode()}"}
     async with (
-        gate_bed(directory, [vllm.url], folder, document=_DIRECTORY, proof="strict", isolation=isolation) as bed,
-        aiohttp.ClientSession(vllm.url) as session,
+        gate_bed(
+            directory,
+            [vllm.url],
+            folder,
+            document=_DIRECTORY,
+            proof="strict",
+            isolation=isolation,
+            api_key=api_key,
+        ) as bed,
+        aiohttp.ClientSession(vllm.url, headers=key) as session,
     ):
         yield GateClient(bed, EngineClient(session))
 

@@ -1,7 +1,8 @@
 """`vllm serve` as the engine tests need it: on loopback, with the flags that compose/ gives it, ended as a whole.
 
 `python -m tests.engine.server 8100` starts one by hand, for work on the tests: `pytest tests/engine --engine-reuse
-http://127.0.0.1:8100` then spends no time on a start of its own.
+http://127.0.0.1:8100` then spends no time on a start of its own. `python -m tests.engine.server 8101 barrier` starts
+one with saltgate's barrier inside, for `--engine-reuse-barred`.
 """
 
 from __future__ import annotations
@@ -25,6 +26,11 @@ MODEL: Final = "tiny"
 BLOCK_TOKENS: Final = 128
 """The CPU build's block: reuse comes in whole blocks."""
 
+BARRIER_KEY: Final = b"barrier-key-0123456789"
+"""What the barrier of the tests asks for; a secret in no deployment."""
+
+BARRIER: Final = Path(__file__).parents[2] / "compose" / "engine" / "saltgate_barrier.py"
+
 _START_SECONDS: Final = 400
 _STOP_SECONDS: Final = 20
 _ENGINE_VARIABLES: Final = {
@@ -36,12 +42,15 @@ _ENGINE_VARIABLES: Final = {
 
 
 @contextmanager
-def running_engine(environment: EngineEnvironment, *, port: int, log: Path) -> Iterator[str]:
-    """The base URL of an engine that answers /health; its whole process group is gone afterwards.
+def running_engine(
+    environment: EngineEnvironment, *, port: int, log: Path, barrier_key: Path | None = None
+) -> Iterator[str]:
+    """The base URL of an engine that answers /health; its whole process group is gone afterwards. With the file of a
+    `barrier_key` it has saltgate's barrier inside.
 
     Raises BrokenEngineError, with the end of its log, where it exits or does not answer in time.
     """
-    with log.open("wb") as output, _process(environment, port, output) as process:
+    with log.open("wb") as output, _process(environment, port, output, barrier_key) as process:
         url = f"http://127.0.0.1:{port}"
         _wait_until_healthy(process, url, log)
         yield url
@@ -65,11 +74,13 @@ def is_healthy(url: str) -> bool:
 
 
 @contextmanager
-def _process(environment: EngineEnvironment, port: int, output: BinaryIO) -> Iterator[subprocess.Popen[bytes]]:
+def _process(
+    environment: EngineEnvironment, port: int, output: BinaryIO, barrier_key: Path | None
+) -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(
-        _command(environment, port),
+        [*_command(environment, port), *([] if barrier_key is None else ["--middleware", "saltgate_barrier.Barrier"])],
         cwd=environment.model.parent,
-        env={**os.environ, **_ENGINE_VARIABLES},
+        env={**os.environ, **_ENGINE_VARIABLES, **_barrier_variables(barrier_key)},
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=subprocess.STDOUT,
@@ -80,6 +91,13 @@ def _process(environment: EngineEnvironment, port: int, output: BinaryIO) -> Ite
             yield process
         finally:
             _end(process)
+
+
+def _barrier_variables(key: Path | None) -> dict[str, str]:
+    """The barrier is found by its folder alone, as in compose/: nothing of saltgate is installed in the engine."""
+    if key is None:
+        return {}
+    return {"PYTHONPATH": str(BARRIER.parent), "SALTGATE_BARRIER_KEY_FILE": str(key)}
 
 
 @contextmanager
@@ -130,15 +148,19 @@ def _end_of(log: Path) -> str:
     return "\n".join(log.read_text(errors="replace").splitlines()[-40:])
 
 
-def _main(port: int) -> None:
+def _main(port: int, *, barred: bool) -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    log = default_cache() / "serve.log"
+    log = default_cache() / f"serve-{port}.log"
+    key = None
+    if barred:
+        key = default_cache() / "barrier.key"
+        key.write_bytes(BARRIER_KEY)
     environment = engine_environment(default_cache())
-    with suppress(KeyboardInterrupt), running_engine(environment, port=port, log=log) as url:
+    with suppress(KeyboardInterrupt), running_engine(environment, port=port, log=log, barrier_key=key) as url:
         sys.stdout.write(f"{url} answers; log in {log}; Ctrl-C ends it\n")
         sys.stdout.flush()
         signal.pause()
 
 
 if __name__ == "__main__":
-    _main(int(sys.argv[1]))
+    _main(int(sys.argv[1]), barred=sys.argv[2:] == ["barrier"])

@@ -314,3 +314,11 @@ def _labels(text: str) -> dict[str, str]:
 
 def _refusals(kind: type[Refusal]) -> list[type[Refusal]]:
     return [r for sub in kind.__subclasses__() for r in ([sub] if hasattr(sub, "code") else []) + _refusals(sub)]
+
+
+def test_a_replica_has_the_version_that_it_tells_now_and_no_other() -> None:
+    metrics = Metrics(version="1", drops={})
+    for replica, version in (("a", "0.31.0"), ("b", "0.31.0"), ("a", "0.32.0"), ("a", "0.32.0")):
+        metrics.engine_version("main", replica, version)
+    told = {(s.labels["replica"], s.labels["version"]): s.value for s in scrape(metrics).of("saltgate_engine_info")}
+    assert told == {("a", "0.32.0"): 1, ("b", "0.31.0"): 1}

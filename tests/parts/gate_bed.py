@@ -21,7 +21,7 @@ from yarl import URL
 
 from config.secret import Secret
 from config.settings import Directory as DirectorySettings
-from config.settings import Drain, Engine, Isolation, IsolationKey, Public, Settings, Telemetry, Timeouts
+from config.settings import Drain, Engine, FrontGate, Isolation, IsolationKey, Public, Settings, Telemetry, Timeouts
 from config.settings import Logs as LogSettings
 from observability.logs import Logs, configure_logs
 from proxy.app import Gate, open_gate
@@ -144,9 +144,11 @@ async def gate_bed(
     public: Public | None = None,
     models: tuple[str, ...] | None = None,
     api_key: Secret | None = None,
+    gates: Sequence[str] = (),
 ) -> AsyncIterator[GateBed]:
     """A gate in front of `engines` (one URL each a replica of one engine), on the directory that `document`
-    describes. Without `filled` the directory is left as it is; without `issuer_answers` the issuer is faulty.
+    describes. Without `filled` the directory is left as it is; without `issuer_answers` the issuer is faulty. `gates`
+    are the subjects that are saltgates in front of this one.
     """
     mint = TokenMint(algorithms=("RS256", "ES256"))
     async with IssuerServer(mint) as issuer, aiohttp.ClientSession() as session:
@@ -161,6 +163,7 @@ async def gate_bed(
             telemetry=telemetry or Telemetry(),
             drain=Drain(limit=5.0),
             logs=LogSettings(level="debug"),
+            gates=tuple(FrontGate(issuer=issuer.mint.issuer, subject=subject) for subject in gates),
         )
         if filled:
             await _fill(settings, document.format(issuer=issuer.mint.issuer))

@@ -50,6 +50,9 @@ ELSEWHERE: Mapping[int, tuple[str, ...]] = {
     2: (
         "proxy/test_invariants.py::test_whatever_a_client_sends_the_engine_gets_the_scopes_salt_or_nothing",
         "proxy/engines/test_stamp.py::test_whatever_a_client_writes_the_engine_gets_one_salt_and_listed_fields_only",
+        "proxy/test_never_unsalted.py::test_from_the_first_probe_to_the_last_answer",
+        "proxy/test_never_unsalted.py::test_once_more_and_on_another_replica",
+        "test_barrier.py::test_every_endpoint_of_saltgates_is_let_in_with_a_salt_and_refused_without_one",
     ),
     3: (
         "proxy/test_routes.py::test_everything_else_does_not_exist",
@@ -65,9 +68,11 @@ ELSEWHERE: Mapping[int, tuple[str, ...]] = {
         "proxy/isolation/test_salt.py::test_names_that_look_alike_or_hold_separators_are_all_different",
         "proxy/isolation/test_unit_table.py::test_two_requests_have_one_salt_exactly_under_the_borders_of_the_table",
         "proxy/isolation/test_salt.py::test_the_same_unit_epoch_and_key_always_have_the_same_salt",
+        "proxy/test_gates_in_a_row.py::test_the_first_gates_borders_are_exactly_those_at_the_engine",
     ),
     6: (
         "proxy/isolation/test_scope.py::test_a_caller_may_name_the_same_or_a_narrower_border_and_no_wider_one",
+        "proxy/test_gates_in_a_row.py::test_what_a_gate_presents_never_reaches_another_unit_and_never_its_own_bare_one",
         "proxy/test_gateway.py::test_nobody_learns_which_workspaces_projects_collections_and_models_there_are",
     ),
     7: (

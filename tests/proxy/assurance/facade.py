@@ -10,6 +10,7 @@ from typing import Self
 import aiohttp
 from aiohttp import web
 
+from proxy.assurance.verdict import Verdict
 from proxy.demo.simulator import Simulator
 from proxy.relay.pool import Address, Pool
 
@@ -51,6 +52,10 @@ class Facade:
         await self._runner.cleanup()
         await self._session.close()
 
+    def lead_to(self, engine: Simulator) -> None:
+        """From now on POSTs go there, on the connections that there are: the process seems to be the same."""
+        self._turns = itertools.cycle([engine])
+
     @property
     def url(self) -> str:
         host, port = self._runner.addresses[0][:2]
@@ -74,3 +79,13 @@ class Facade:
         url, body = next(self._turns).url + request.path, await request.read()
         async with self._session.post(url, data=body, headers={"Content-Type": "application/json"}) as answer:
             return web.Response(body=await answer.read(), status=answer.status, content_type="application/json")
+
+
+class Silent:
+    """Who is told of engines and says nothing."""
+
+    def verdict(self, engine: str, replica: str, operation: str, verdict: Verdict) -> None: ...
+
+    def version(self, engine: str, replica: str, version: str) -> None: ...
+
+    def probed(self, engine: str, replica: str, prompt_tokens: int) -> None: ...

@@ -14,8 +14,11 @@ from typing import Literal
 import pytest
 from aiohttp import web
 
-from proxy.assurance.engines import Engine, Engines, Model, Replica, served_by
+from observability.exposition import exposition
+from proxy.assurance.engines import Engine, Engines, Model, Observed, Replica, served_by
 from proxy.assurance.leash import leash
+from proxy.assurance.proof import Prover
+from proxy.assurance.verdict import Verdict
 from proxy.demo.simulator import AT_ONCE, Endpoint, EngineShape, Flaws, Pace, Simulator
 from proxy.engines.profile import ENDPOINTS, Operation
 from proxy.engines.profile import Endpoint as Profile
@@ -27,7 +30,7 @@ from proxy.refusals import EngineUnavailable, ModelNotAllowed, ModelNotFound
 from proxy.relay.pool import Pool
 from tests.parts.gate_bed import chat, gate_bed
 from tests.parts.redis_server import RedisServer
-from tests.proxy.assurance.facade import Facade, pool_of
+from tests.proxy.assurance.facade import Facade, Silent, pool_of
 
 KEY = SaltKey("k1", b"0123456789abcdef0123456789abcdef")
 SHAPE = EngineShape(pace=AT_ONCE)
@@ -54,8 +57,10 @@ def engine_at(*urls: str, name: str = "main", proof: Proof = "strict", models: f
 
 
 @asynccontextmanager
-async def following(*engines: Engine) -> AsyncIterator[Engines]:
-    followed = Engines(engines, KEY, lambda *_: None)
+async def following(
+    *engines: Engine, observed: Observed | None = None, again_seconds: float = 300.0
+) -> AsyncIterator[Engines]:
+    followed = Engines(engines, KEY, observed or Silent(), again_seconds=again_seconds)
     task = asyncio.create_task(followed.follow())
     try:
         yield followed
@@ -65,6 +70,19 @@ async def following(*engines: Engine) -> AsyncIterator[Engines]:
         followed.close()
         await asyncio.sleep(0)
     assert task.cancelled(), task
+
+
+class Written(Silent):
+    """What was told, in order: each verdict by its name, and each probe."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    def verdict(self, engine: str, replica: str, operation: str, verdict: Verdict) -> None:
+        self.events.append(verdict.value)
+
+    def probed(self, engine: str, replica: str, prompt_tokens: int) -> None:
+        self.events.append("probe")
 
 
 async def until(holds: Callable[[], bool], seconds: float = 20.0) -> None:
@@ -273,9 +291,9 @@ async def test_after_a_cut_the_same_process_keeps_its_proof_and_another_is_prove
         return page + b"process_start_time_seconds %b\n" % starts[-1]
 
     async with Simulator(SHAPE) as sound, Facade([sound], born) as facade:
-        pipe = Pipe(facade.url)
+        pipe, told = Pipe(facade.url), Written()
         engine = engine_at(await pipe.start())
-        async with following(engine) as engines:
+        async with following(engine, observed=told) as engines:
             await until(lambda: is_settled(engine))
             starts.append(b"1.0" if same else b"2.0")
             sound.requests.clear()
@@ -285,7 +303,8 @@ async def test_after_a_cut_the_same_process_keeps_its_proof_and_another_is_prove
             await until(lambda: engines.ready)
             if same:
                 # What was found is in force again before it could be found anew.
-                assert len(sound.requests) < 8
+                lost = len(told.events) - told.events[::-1].index("unknown")
+                assert told.events[lost : lost + len(ENDPOINTS)] == ["proven"] * len(ENDPOINTS)
                 assert set(verdicts(engine.replicas[0]).values()) == {"proven"}
             else:
                 await until(lambda: is_settled(engine))
@@ -323,12 +342,91 @@ async def test_a_probe_that_says_nothing_takes_no_proof_back_and_a_failure_does(
         engine = engine_at(sound.url)
         (replica,) = engine.replicas
         replica.models = (Model("tiny", base=True),)
-        engines = Engines([engine], KEY, lambda *_: None)
+        engines = Engines([engine], KEY, Silent())
         for at, expected in ((silent, "unknown"), (sound, "proven"), (silent, "proven"), (leaky, "failed")):
             async with leash(pool_of(at.url), lambda: None) as held:
-                await engines._prove_once(engine, replica, held)
+                await engines._prove_once(engine, replica, held, Prover(held.pool, KEY, spent=lambda _: None))
             assert verdicts(replica)["chat"] == expected
         engines.close()
+
+
+async def test_what_is_proven_is_proven_again_and_a_later_failure_counts_at_once() -> None:
+    """The process is the same, so nothing but the next probe can tell."""
+    async with Simulator(SHAPE) as sound, Simulator(LEAKY) as leaky, Facade([sound]) as facade:
+        engine = engine_at(facade.url)
+        async with following(engine, again_seconds=0.2) as engines:
+            await until(lambda: engines.ready)
+            facade.lead_to(leaky)
+            await until(lambda: engine.replicas[0].finding(Operation.CHAT).verdict is Verdict.FAILED)
+            assert "does not separate" in refusal(engines, Operation.CHAT).message
+
+
+async def test_what_is_proven_again_is_told_once_and_what_changes_is_told(redis: RedisServer, tmp_path: Path) -> None:
+    async with Simulator(SHAPE) as sound, gate_bed(redis.settings(), [sound.url], tmp_path) as bed:
+        engines = bed.gate.engines
+        (engine,) = engines.engines
+        (replica,) = engine.replicas
+        await until(lambda: is_settled(engine))
+
+        def told(event: str) -> list[dict[str, object]]:
+            return [line for line in bed.lines() if line["event"] == event]
+
+        async with asyncio.timeout(10):
+            while len(told("engine.proof")) < len(ENDPOINTS):
+                await asyncio.sleep(0.01)
+        for version in ("0.32.0", "0.31.1", "not a version!", "0.31.1"):
+            sound.shape = replace(sound.shape, version=version)
+            async with leash(pool_of(sound.url), lambda: None) as held:
+                prover = Prover(held.pool, KEY, spent=lambda _: None)
+                await engines._prove_once(engine, replica, held, prover)
+        async with asyncio.timeout(10):
+            while len(told("engine.version")) < 4:
+                await asyncio.sleep(0.01)
+        assert len(told("engine.proof")) == len(ENDPOINTS)
+        versions = [(line["version"], line["tested"], line["level"]) for line in told("engine.version")]
+        assert versions == [
+            ("0.32.0", True, "info"),
+            ("0.31.1", False, "warning"),
+            ("unknown", False, "warning"),
+            ("0.31.1", False, "warning"),
+        ]
+
+
+async def test_probes_are_counted_apart_and_the_version_is_shown(redis: RedisServer, tmp_path: Path) -> None:
+    async with Simulator(SHAPE) as sound, gate_bed(redis.settings(), [sound.url], tmp_path) as bed:
+        await until(lambda: is_settled(bed.gate.engines.engines[0]))
+        page = exposition(bed.gate.metrics.snapshot()).body.decode()
+        where = f'engine="main",replica="{sound.url.removeprefix("http://")}"'
+        assert f'saltgate_engine_info{{{where},version="0.32.0"}} 1' in page
+        assert f"saltgate_engine_probes_total{{{where}}} {len(sound.requests)}\n" in page
+        tokens = sum(received.prompt_tokens or 0 for received in sound.requests)
+        assert f"saltgate_engine_probe_prompt_tokens_total{{{where}}} {tokens}\n" in page
+        assert "saltgate_requests_total{" not in page
+        assert "saltgate_prompt_tokens_total{" not in page
+
+
+async def test_an_endpoint_that_the_schema_does_not_list_is_not_even_probed() -> None:
+    shape = replace(SHAPE, endpoints=frozenset(Endpoint) - {Endpoint.EMBEDDINGS, Endpoint.MESSAGES})
+    async with Simulator(shape) as sound, following(engine := engine_at(sound.url)) as engines:
+        await until(lambda: is_settled(engine))
+        assert verdicts(engine.replicas[0])["messages"] == "unknown"
+        assert {received.target for received in sound.requests} == {endpoint.value for endpoint in shape.endpoints}
+        assert "schema lists no such endpoint" in refusal(engines, Operation.MESSAGES).message
+
+
+async def test_an_endpoint_whose_schema_has_no_salt_is_not_taken_for_proven() -> None:
+    """It is the engine's own word that the field is none of this endpoint's."""
+    shape = replace(SHAPE, flaws=Flaws(undeclared_salt=frozenset({Endpoint.CHAT})))
+    async with Simulator(shape) as undeclared, following(engine := engine_at(undeclared.url)) as engines:
+        await until(lambda: is_settled(engine))
+        assert "has no cache_salt on this endpoint" in refusal(engines, Operation.CHAT).message
+        assert pools(engines, Operation.COMPLETIONS)
+
+
+async def test_a_schema_says_nothing_for_a_salt_that_is_ignored() -> None:
+    async with Simulator(LEAKY) as leaky, following(engine := engine_at(leaky.url)):
+        await until(lambda: is_settled(engine))
+        assert set(verdicts(engine.replicas[0]).values()) == {"failed"}
 
 
 # Replicas and models.

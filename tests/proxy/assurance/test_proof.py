@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import aiohttp
 import pytest
 
-from proxy.assurance.proof import Counting, process_start, prove
+from proxy.assurance.proof import Counting, Prover, process_start, prove
 from proxy.assurance.verdict import DISTURBED, Finding, Verdict
 from proxy.demo.simulator import ALL_ENDPOINTS, AT_ONCE, Endpoint, EngineShape, Flaws, Pace, Simulator
 from proxy.engines.profile import ENDPOINTS
@@ -111,6 +111,49 @@ async def test_every_probe_is_small_salted_and_of_a_unit_that_no_caller_has(endp
         assert sum(received.prompt_tokens or 0 for received in engine.requests) < 2 * 4 * 150
         assert all(received.generated <= 1 for received in engine.requests)
         assert all(b'"stream":true' not in received.body for received in engine.requests)
+
+
+async def test_a_length_that_was_needed_once_is_where_the_next_proof_begins() -> None:
+    async with Simulator(EngineShape(pace=AT_ONCE, block_size=1024)) as engine:
+        pool, spent = pool_of(engine.url), list[int]()
+        prover = Prover(pool, KEY, spent=spent.append, counting=COUNTING)
+        for _ in range(2):
+            assert (await prover.prove(CHAT, "tiny")).verdict is Verdict.PROVEN
+        pool.close()
+        assert len(spent) == len(engine.requests) == 2 * 4 + 4 + 4
+        assert all(tokens > 2048 for tokens in spent[-8:])
+
+
+async def test_an_engine_that_claims_countless_caches_is_not_probed_countless_times() -> None:
+    def many(page: bytes) -> bytes:
+        line = b'vllm:prefix_cache_queries_total{engine="%d"} 0.0\n'
+        return page + b"".join(line % number for number in range(1000))
+
+    async with Simulator(SHAPE) as engine, Facade([engine], many) as facade:
+        finding = await found(facade.url, CHAT)
+        assert finding.verdict is Verdict.UNKNOWN
+        assert "too many" in finding.check
+        assert not engine.requests
+
+
+@pytest.mark.parametrize(
+    ("algorithms", "verdict"),
+    [
+        (["sha256"], Verdict.PROVEN),
+        (["sha256_cbor"], Verdict.PROVEN),
+        (["xxhash"], Verdict.UNKNOWN),
+        (["sha256", "xxhash_cbor"], Verdict.UNKNOWN),
+    ],
+)
+async def test_a_cache_whose_hash_can_be_made_to_collide_is_not_proven(algorithms: list[str], verdict: Verdict) -> None:
+    def say(page: bytes) -> bytes:
+        line = 'vllm:cache_config_info{enable_prefix_caching="True",engine="%d",prefix_caching_hash_algo="%s"} 1.0\n'
+        return page + "".join(line % row for row in enumerate(algorithms)).encode()
+
+    async with Simulator(SHAPE) as engine, Facade([engine], say) as facade:
+        finding = await found(facade.url, CHAT)
+        assert finding.verdict is verdict
+        assert verdict is Verdict.PROVEN or "--prefix-caching-hash-algo sha256" in finding.check
 
 
 # Several caches behind one address.

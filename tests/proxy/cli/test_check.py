@@ -10,17 +10,24 @@ import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
+from proxy.assurance.about import NOTHING_TOLD
+from proxy.assurance.metrics_page import MetricsPage
+from proxy.assurance.outside import Outside, Stranger
 from proxy.cli import check
+from proxy.cli.engine_words import engine_words
+from proxy.cli.lines import Level
 from proxy.demo.simulator import ALL_ENDPOINTS, AT_ONCE, Endpoint, EngineShape, Flaws, Simulator
 from proxy.directory.changes import fresh_ring, import_directory
 from proxy.directory.connect import open_store
 from proxy.directory.model import directory_from_toml
 from proxy.directory.rotation import rotate_ring
+from tests.parts.gate_bed import gate_bed
 from tests.parts.redis_server import RedisServer
 from tests.parts.tokens import IssuerServer, TokenMint
 
@@ -99,9 +106,10 @@ async def issuer_and_directory(redis: RedisServer) -> AsyncIterator[str]:
         yield issuer.mint.issuer
 
 
-async def fill(redis: RedisServer, issuer: str) -> None:
+async def fill(redis: RedisServer, issuer: str, *, more: str = "") -> None:
     store = open_store(redis.settings(), removal=None)
     document = f'[workspaces.acme]\nissuer = "{issuer}"\n[workspaces.acme.projects.apollo]\nmembers = ["user:alice"]\n'
+    document += more
     try:
         await store.change(import_directory(directory_from_toml(document), fresh_ring("k1", now=1_700_000_000)))
     finally:
@@ -284,8 +292,7 @@ async def test_an_endpoint_that_an_engine_does_not_have_is_information(
         deployment.configure(engines=engine(simulator.url), issuer=issuer, redis=redis.url)
         answer = await deployment.check("--json")
     assert answer.code == 0
-    (note,) = answer.lines("note")
-    assert "/v1/embeddings: the engine does not serve it" in note
+    assert any("/v1/embeddings: the engine does not serve it" in note for note in answer.lines("note"))
 
 
 async def test_an_engine_without_one_endpoint_that_may_be_used_is_a_fault(
@@ -333,6 +340,249 @@ async def test_plain_addresses_on_other_machines_are_warned_of(deployment: Deplo
     directory, main = answer.lines("warning")
     assert "rediss://" in directory
     assert "https://" in main
+
+
+# What can be told of an engine from outside.
+
+
+class Engine:
+    """A vLLM as far as `check` looks at it from outside: pages, doors and who is let in. It computes nothing."""
+
+    def __init__(self, *, version: str = "0.32.0", metrics: str = "", barrier: bool = False, key: str = "") -> None:
+        self.asked: list[tuple[str, str]] = []
+        self.doors: frozenset[str] = frozenset()
+        self._pages = {
+            "/version": json.dumps({"version": version}),
+            "/metrics": metrics,
+            "/v1/models": json.dumps({"data": [{"id": "tiny"}]}),
+        }
+        self._barrier = barrier
+        self._key = key
+        application = web.Application()
+        application.router.add_route("*", "/{path:.*}", self._answer)
+        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
+
+    @asynccontextmanager
+    async def listening(self) -> AsyncIterator[str]:
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        try:
+            yield f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        finally:
+            await self._runner.cleanup()
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        self.asked.append((request.method, request.path))
+        keyed = not self._key or request.headers.get("Authorization") == f"Bearer {self._key}"
+        if self._barrier and (not keyed or request.path not in self._pages):
+            return web.json_response({"error": {"code": "saltgate_barrier"}}, status=403)
+        if not keyed and request.path.startswith("/v1"):
+            return web.json_response({"error": "Unauthorized"}, status=401)
+        if request.path in self._pages:
+            return web.Response(text=self._pages[request.path], content_type="application/json")
+        return web.Response(status=405 if request.path in self.doors else 404)
+
+
+async def looked_at(deployment: Deployment, redis: RedisServer, looked: Engine, *, key: bool = False) -> Answer:
+    """The check of one such engine, with nothing else at fault."""
+    async with issuer_and_directory(redis) as issuer, looked.listening() as url:
+        more = 'api_key = { file = "engine.key" }' if key else ""
+        deployment.configure(engines=engine(url, more=f'proof = "off"\n{more}'), issuer=issuer, redis=redis.url)
+        answer = await deployment.check("--json")
+    assert answer.code == 0, answer.out
+    assert {method for method, _ in looked.asked} == {"GET"}
+    return answer
+
+
+def about(answer: Answer, what: str) -> list[tuple[str, str]]:
+    """The level and the message of each line on this."""
+    return [(line["level"], line["message"]) for line in json.loads(answer.out)["checks"] if line["about"] == what]
+
+
+@pytest.mark.parametrize(
+    ("version", "level", "words"),
+    [
+        ("0.32.0", "ok", "tested with"),
+        ("0.31.2", "warning", "none that this release is tested with (0.32)"),
+        ("0.33.0", "warning", "none that this release is tested with (0.32)"),
+        ("<script>", "note", "it tells none"),
+    ],
+)
+async def test_a_version_is_said_to_be_tested_or_not(
+    deployment: Deployment, redis: RedisServer, version: str, level: str, words: str
+) -> None:
+    ((said, message),) = about(await looked_at(deployment, redis, Engine(version=version)), "version")
+    assert said == level
+    assert words in message
+
+
+@pytest.mark.parametrize(
+    ("barrier", "key", "level", "words"),
+    [
+        (False, False, "note", "answered without a key"),
+        (False, True, "ok", "leaves other paths open"),
+        (True, False, "note", "SALTGATE_BARRIER_KEY_FILE"),
+        (True, True, "ok", "asks for a key on every path"),
+    ],
+)
+async def test_who_reaches_the_engine_without_saltgate_is_said_as_it_answers_a_stranger(
+    deployment: Deployment, redis: RedisServer, barrier: bool, key: bool, level: str, words: str
+) -> None:
+    looked = Engine(barrier=barrier, key="engine-password" if key else "")
+    ((said, message),) = about(await looked_at(deployment, redis, looked, key=key), "without saltgate")
+    assert said == level
+    assert words in message
+
+
+def seen(stranger: Stranger, *, barrier: bool = False, barrier_key: bool = False) -> Outside:
+    return Outside(NOTHING_TOLD, MetricsPage(b""), stranger, barrier, barrier_key, frozenset(), is_saltgate=False)
+
+
+@pytest.mark.parametrize("url", ["http://10.0.0.7:8000", "https://engine.example.com", "http://[2001:db8::1]:80"])
+def test_an_engine_on_another_machine_that_strangers_can_use_is_warned_of(url: str) -> None:
+    open_to_all = [
+        seen(Stranger.SERVED),
+        seen(Stranger.SERVED, barrier=True),
+        seen(Stranger.ASKED_FOR_A_KEY),
+        seen(Stranger.ASKED_FOR_A_KEY, barrier=True),
+    ]
+    for outside in open_to_all:
+        (line,) = [line for line in engine_words("engine", url, outside) if line.about == "without saltgate"]
+        assert line.level is Level.WARNING
+        assert "barrier" in line.message
+    for outside in (seen(Stranger.SHUT_OUT), seen(Stranger.ASKED_FOR_A_KEY, barrier=True, barrier_key=True)):
+        (line,) = [line for line in engine_words("engine", url, outside) if line.about == "without saltgate"]
+        assert line.level is Level.OK
+
+
+@pytest.mark.parametrize(
+    ("socket", "folder", "level"), [(0o777, 0o755, "warning"), (0o777, 0o700, "ok"), (0o770, 0o755, "ok")]
+)
+def test_a_socket_that_every_user_can_open_is_warned_of(tmp_path: Path, socket: int, folder: int, level: str) -> None:
+    place = tmp_path / "run"
+    place.mkdir()
+    file = place / "engine.sock"
+    file.touch()
+    file.chmod(socket)
+    place.chmod(folder)
+    lines = engine_words("engine", f"unix:{file}", seen(Stranger.SERVED))
+    assert [line.level for line in lines if line.about == "without saltgate"] == [level]
+
+
+DOORS = {
+    "/reset_prefix_cache": "VLLM_SERVER_DEV_MODE",
+    "/v1/load_lora_adapter": "VLLM_ALLOW_RUNTIME_LORA_UPDATING",
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+async def test_a_door_that_should_not_be_there_is_found_without_opening_it(
+    deployment: Deployment, redis: RedisServer, door: str
+) -> None:
+    looked = Engine()
+    looked.doors = frozenset({door})
+    ((level, message),) = about(await looked_at(deployment, redis, looked), "other doors")
+    assert level == "warning"
+    assert message.startswith(f"{door}: ")
+    assert DOORS[door] in message
+
+
+async def test_doors_that_only_the_schema_names_are_told_and_the_barrier_shuts_them_all(
+    deployment: Deployment, redis: RedisServer
+) -> None:
+    paths = ["/v1/chat/completions", "/collective_rpc", "/inference/v1/generate", "/invocations", "/tokenize"]
+    for barrier in (False, True):
+        looked = Engine(barrier=barrier)
+        looked._pages["/openapi.json"] = json.dumps({"paths": {path: {} for path in paths}})
+        said = about(await looked_at(deployment, redis, looked), "other doors")
+        if barrier:
+            assert said == [("ok", "saltgate's barrier inside it shuts them")]
+        else:
+            assert [level for level, _ in said] == ["warning", "warning", "note"]
+            assert "/collective_rpc" in said[0][1]
+            assert "--enable-scale-out" in said[1][1]
+            assert "/invocations, /tokenize" in said[2][1]
+
+
+CACHE = 'vllm:cache_config_info{enable_prefix_caching="%s",prefix_caching_hash_algo="%s"} 1.0\n'
+
+
+@pytest.mark.parametrize(
+    ("metrics", "what", "level", "words"),
+    [
+        (CACHE % ("True", "sha256"), "prefix cache", "ok", "hashed by sha256"),
+        (CACHE % ("False", "sha256"), "prefix cache", "note", "--enable-prefix-caching"),
+        ("", "prefix cache", "note", "do not say"),
+        ("", "external cache", "note", "cannot be told from here"),
+        ('vllm:external_prefix_cache_queries_total{e="0"} 0.0\n', "external cache", "note", "none was used so far"),
+        ('vllm:external_prefix_cache_queries_total{e="0"} 64.0\n', "external cache", "warning", "no name here"),
+        ("# TYPE lmcache:num_hit_tokens counter\n", "external cache", "warning", "LMCacheMPConnector knows"),
+        ("# TYPE vllm:mooncake_store_operation_total counter\n", "external cache", "ok", "Mooncake"),
+        ("# TYPE vllm:kv_offload_load_bytes counter\n", "external cache", "ok", "host's memory"),
+        ("# TYPE vllm:nixl_xfer_time_seconds histogram\n", "external cache", "note", "NIXL"),
+    ],
+)
+async def test_what_the_metrics_tell_of_caches_is_said(
+    deployment: Deployment, redis: RedisServer, metrics: str, what: str, level: str, words: str
+) -> None:
+    ((said, message),) = about(await looked_at(deployment, redis, Engine(metrics=metrics)), what)
+    assert said == level
+    assert words in message
+
+
+async def test_a_second_gate_that_does_not_know_the_first_is_told_what_to_write(
+    deployment: Deployment, redis: RedisServer, tmp_path: Path
+) -> None:
+    """The first gate's border would be lost there; with [[gates]] it is not."""
+    place = replace(redis.settings(), redis=redis.url.removesuffix("/0") + "/1")
+    for known in (False, True):
+        gates = ("u-mallory-0009",) if known else ()
+        async with (
+            issuer_and_directory(redis) as issuer,
+            Simulator(SOUND) as simulator,
+            gate_bed(place, [simulator.url], tmp_path, gates=gates) as second,
+        ):
+            deployment.configure(
+                engines=engine(second.url, more='api_key = { file = "token" }'), issuer=issuer, redis=redis.url
+            )
+            (tmp_path / "token").write_text(second.token("u-mallory-0009"))
+            answer = await deployment.check("--json")
+        ((level, message),) = about(answer, "/v1/chat/completions")
+        assert (level, answer.code) == (("ok", 0) if known else ("fault", 1))
+        assert known or "under its [[gates]]" in message
+        assert about(answer, "version")[0][1].startswith("it is another saltgate")
+
+
+def front_in(project: str, *, workspace: str = "acme") -> str:
+    return f'[workspaces.{workspace}.projects.{project}]\nmembers = ["user:front"]\n'
+
+
+QUIET = '[workspaces.quiet]\nissuer = "@"\nshow_reuse = false\n' + front_in("ares", workspace="quiet")
+FOREIGN = '[workspaces.other]\nissuer = "https://elsewhere.example"\n' + front_in("ares", workspace="other")
+
+
+@pytest.mark.parametrize(
+    ("more", "level", "words"),
+    [
+        ("", "note", "named in no project"),
+        (front_in("ares"), None, ""),
+        (front_in("ares") + front_in("hera"), "fault", "acme/ares, acme/hera"),
+        (QUIET, "fault", "show_reuse"),
+        (FOREIGN, "note", "named in no project"),
+    ],
+)
+async def test_a_gate_in_front_that_would_be_refused_or_could_prove_nothing_is_told(
+    deployment: Deployment, redis: RedisServer, more: str, level: str | None, words: str
+) -> None:
+    async with issuer_and_directory(redis) as issuer, Simulator(SOUND) as simulator:
+        await fill(redis, issuer, more=more.replace("@", issuer))
+        gates = f'[[gates]]\nissuer = "{issuer}"\nsubject = "front"\n'
+        deployment.configure(engines=engine(simulator.url) + gates, issuer=issuer, redis=redis.url)
+        answer = await deployment.check("--json")
+    said = about(answer, "gate front")
+    assert [one for one, _ in said] == ([] if level is None else [level])
+    assert words in "".join(message for _, message in said)
+    assert answer.code == int(level == "fault")
 
 
 def test_the_real_command_says_no_with_its_exit_status(deployment: Deployment) -> None:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from proxy.isolation.salt import Salt, SaltKey, salt_for
+from proxy.isolation.salt import Salt, SaltKey, is_salt, salt_for, salt_within
 from proxy.isolation.unit import (
     CollectionUnit,
     DeploymentUnit,
@@ -212,3 +212,52 @@ def test_a_salt_is_immutable() -> None:
     with pytest.raises(AttributeError):
         salt.value = "sg1-k1-forged"  # type: ignore[misc]
     assert isinstance(salt, Salt)
+
+
+# The salt of a saltgate in front (contract section 7).
+
+
+def test_the_published_vector_of_a_gate_in_front_holds() -> None:
+    inner = salt_for(ProjectUnit("acme", "apollo"), epoch=0, key=KEY)
+    salt = salt_within(inner, "sg1-k1-11bG5V1GVNZPQxAQikL8iTcxqZu6VJ070xp7KDdr7tM", KEY)
+    assert (salt.value, salt.fingerprint) == ("sg1-k1-6--0xZXQOLZYSlh_mAL9177qb3aEpVFdwl-MHl8G5kY", "b16ff3dc7843")
+    assert (salt.unit, salt.epoch, salt.key_id) == (inner.unit, 0, "k1")
+
+
+@given(unit=UNITS, epoch=EPOCHS, other=TEXTS)
+def test_a_salt_within_another_has_a_salts_form_and_is_never_a_units_own(
+    unit: Unit | ProbeUnit, epoch: int, other: str
+) -> None:
+    own = salt_for(unit, epoch=epoch, key=KEY)
+    within = salt_within(own, other, KEY)
+    assert is_salt(own.value)
+    assert is_salt(within.value)
+    assert within.value != own.value
+    assert salt_within(own, within.value, KEY).value != within.value
+
+
+@given(one=st.tuples(UNITS, EPOCHS, TEXTS), two=st.tuples(UNITS, EPOCHS, TEXTS))
+def test_a_salt_within_differs_where_the_unit_or_the_salt_in_front_does(
+    one: tuple[Unit | ProbeUnit, int, str], two: tuple[Unit | ProbeUnit, int, str]
+) -> None:
+    values = {salt_within(salt_for(unit, epoch=epoch, key=KEY), other, KEY).value for unit, epoch, other in (one, two)}
+    assert len(values) == len({one, two})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "sg1-",
+        "tenant-a",
+        "sg1--" + "A" * 43,
+        "sg1-k1-" + "A" * 42,
+        "sg1-k1-" + "A" * 44,
+        "sg1-k1-" + "A" * 42 + "B",
+        "sg1-k1-" + "A" * 43 + "\n",
+        "sg2-k1-" + "A" * 43,
+        "sg1-" + "k" * 33 + "-" + "A" * 43,
+    ],
+)
+def test_what_has_not_a_salts_exact_form_is_none(text: str) -> None:
+    assert not is_salt(text)

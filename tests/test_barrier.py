@@ -1,0 +1,369 @@
+"""The barrier inside vLLM, as an ASGI application of its own: what it lets in, refuses, and leaves alone."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import json
+import sys
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.engines.profile import ENDPOINTS
+from proxy.isolation.salt import SaltKey, salt_for
+from proxy.isolation.unit import ProjectUnit
+from tests.engine.server import BARRIER
+from tests.parts.barrier import barrier
+
+Message = MutableMapping[str, Any]
+KEY = b"barrier-key-0123456789"
+SALT = salt_for(ProjectUnit("acme", "apollo"), epoch=3, key=SaltKey("k1", b"0123456789abcdef0123456789abcdef")).value
+CHAT = "/v1/chat/completions"
+SALTED = json.dumps({"model": "tiny", "messages": [], "cache_salt": SALT}).encode()
+UNSALTED = json.dumps({"model": "tiny", "messages": []}).encode()
+
+
+class App:
+    """What is behind the barrier: it reads the request, and answers in two pieces once it was read."""
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+        self.kinds: list[str] = []
+
+    async def __call__(
+        self, scope: MutableMapping[str, Any], receive: Callable[[], Any], send: Callable[[Message], Any]
+    ) -> None:
+        self.kinds.append(scope["type"])
+        if scope["type"] != "http":
+            return
+        body = b""
+        while True:
+            message = await receive()
+            body += message["body"]
+            if not message.get("more_body"):
+                break
+        self.bodies.append(body)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"one", "more_body": True})
+        await send({"type": "http.response.body", "body": b"two"})
+
+
+class Wire:
+    """One request: the messages that it is made of, and those that came back."""
+
+    def __init__(self, *pieces: bytes, end: str = "http.request") -> None:
+        self.read = 0
+        self.sent: list[Message] = []
+        self._messages: list[Message] = [
+            {"type": "http.request", "body": piece, "more_body": number + 1 < len(pieces) or end != "http.request"}
+            for number, piece in enumerate(pieces)
+        ]
+        if end != "http.request":
+            self._messages.append({"type": end})
+
+    async def receive(self) -> Message:
+        self.read += 1
+        return self._messages.pop(0) if self._messages else {"type": "http.disconnect"}
+
+    async def send(self, message: Message) -> None:
+        self.sent.append(message)
+
+    @property
+    def status(self) -> int:
+        status: int = self.sent[0]["status"]
+        return status
+
+
+def scope(
+    path: str = CHAT, method: str = "POST", headers: Iterable[tuple[bytes, bytes]] = (), **more: object
+) -> MutableMapping[str, Any]:
+    return {"type": "http", "method": method, "path": path, "root_path": "", "headers": list(headers)} | more
+
+
+async def asked(
+    body: bytes | Sequence[bytes] = SALTED,
+    *,
+    on: MutableMapping[str, Any] | None = None,
+    key: bytes | None = None,
+    end: str = "http.request",
+    **options: object,
+) -> tuple[Wire, App]:
+    app = App()
+    wire = Wire(*([body] if isinstance(body, bytes) else body), end=end)
+    await barrier.Barrier(app, key=key, **options)(scope() if on is None else on, wire.receive, wire.send)
+    return wire, app
+
+
+def refused(wire: Wire, app: App) -> str:
+    assert not app.kinds
+    assert wire.status == 403
+    error = json.loads(wire.sent[1]["body"])["error"]
+    assert error["code"] == "saltgate_barrier"
+    assert SALT not in error["message"]
+    message: str = error["message"]
+    return message
+
+
+# What is let in.
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.operation.value)
+async def test_every_endpoint_of_saltgates_is_let_in_with_a_salt_and_refused_without_one(endpoint: Any) -> None:
+    wire, app = await asked(on=scope(endpoint.path))
+    assert (wire.status, app.bodies) == (200, [SALTED])
+    assert "send the request to saltgate" in refused(*await asked(UNSALTED, on=scope(endpoint.path)))
+
+
+async def test_the_answer_passes_piece_by_piece_as_it_was_sent() -> None:
+    wire, _ = await asked()
+    assert [message.get("body") for message in wire.sent] == [None, b"one", b"two"]
+
+
+async def test_a_body_in_pieces_is_given_on_whole_and_then_the_clients_leaving_is_seen() -> None:
+    pieces = [SALTED[:5], b"", SALTED[5:]]
+    left: list[Message] = []
+
+    async def app(scope: Any, receive: Callable[[], Any], send: Any) -> None:
+        left.extend([await receive(), await receive()])
+
+    wire = Wire(*pieces)
+    await barrier.Barrier(app, key=None)(scope(), wire.receive, wire.send)
+    assert left == [
+        {"type": "http.request", "body": SALTED, "more_body": False},
+        {"type": "http.disconnect"},
+    ]
+
+
+@pytest.mark.parametrize("path", ["/health", "/v1/models", "/metrics", "/version", "/openapi.json"])
+async def test_the_pages_that_saltgate_asks_for_are_let_in(path: str) -> None:
+    wire, app = await asked(b"", on=scope(path, "GET"))
+    assert (wire.status, app.kinds) == (200, ["http"])
+
+
+async def test_counting_tokens_needs_no_salt_because_nothing_is_computed() -> None:
+    wire, _ = await asked(UNSALTED, on=scope("/v1/messages/count_tokens"))
+    assert wire.status == 200
+
+
+async def test_the_start_and_end_of_the_server_pass() -> None:
+    app = App()
+    await barrier.Barrier(app, key=KEY)({"type": "lifespan"}, Wire().receive, Wire().send)
+    assert app.kinds == ["lifespan"]
+
+
+# What is refused.
+
+OTHER_SALTS: dict[str, object] = {
+    "null": None,
+    "empty": "",
+    "a number": 1,
+    "a list": [SALT],
+    "an object": {"cache_salt": SALT},
+    "another form": "tenant-a",
+    "no key id": "sg1--" + "A" * 43,
+    "a long key id": "sg1-" + "k" * 33 + "-" + "A" * 43,
+    "too short": SALT[:-1],
+    "too long": SALT + "A",
+    "a line after it": SALT + "\n",
+    "a blank before it": " " + SALT,
+    "standard base64": SALT[:-4] + "a/+A",
+    "padded": SALT[:-1] + "=",
+    "bits that 32 bytes do not have": SALT[:-1] + "B",
+    "other digits": SALT[:-2] + "\u0661A",
+    "another scheme": "sg2" + SALT[3:],
+}
+
+
+@pytest.mark.parametrize("salt", OTHER_SALTS.values(), ids=OTHER_SALTS.keys())
+async def test_what_is_not_exactly_a_salt_of_saltgates_form_is_none(salt: object) -> None:
+    refused(*await asked(json.dumps({"model": "tiny", "cache_salt": salt}).encode()))
+
+
+def _members(*members: str) -> bytes:
+    return ("{" + ",".join(('"model":"tiny"', *members)) + "}").encode()
+
+
+GOOD = f'"cache_salt":"{SALT}"'
+HOSTILE: dict[str, bytes] = {
+    "no body": b"",
+    "no object": f'["cache_salt","{SALT}"]'.encode(),
+    "a text": json.dumps(SALT).encode(),
+    "in a message": _members(f'"messages":[{{{GOOD}}}]'),
+    "in an extension": _members(f'"nvext":{{{GOOD}}}'),
+    "twice, the last unsalted": _members(GOOD, '"cache_salt":null'),
+    "twice, the first unsalted": _members('"cache_salt":""', GOOD),
+    "twice alike": _members(GOOD, GOOD),
+    "twice, one escaped": _members(GOOD, '"cache\\u005fsalt":"other"'),
+    "another member twice": _members(GOOD, '"model":"other"'),
+    "another case": _members(GOOD.replace("cache_salt", "Cache_Salt")),
+    "UTF-16": SALTED.decode().encode("utf-16"),
+    "UTF-16 without a mark": SALTED.decode().encode("utf-16-le"),
+    "UTF-32": SALTED.decode().encode("utf-32"),
+    "a byte order mark": b"\xef\xbb\xbf" + SALTED,
+    "no UTF-8": SALTED[:-1] + b',"user":"\xff"}',
+    "two documents": SALTED + SALTED,
+    "something after it": SALTED + b"x",
+    "not a number": _members(GOOD, '"temperature":NaN'),
+    "infinity": _members(GOOD, '"temperature":-Infinity'),
+    "a comment": SALTED + b"/* */",
+    "too deep": _members(GOOD, '"x":' + "[" * 100_000 + "]" * 100_000),
+    "a number without end": _members(GOOD, '"x":' + "9" * 10_000),
+    "a form": b"cache_salt=" + SALT.encode(),
+}
+
+
+@pytest.mark.parametrize("body", HOSTILE.values(), ids=HOSTILE.keys())
+async def test_a_body_that_readers_could_read_differently_or_that_has_no_salt_is_refused(body: bytes) -> None:
+    refused(*await asked(body))
+
+
+async def test_an_escaped_name_is_the_name_as_for_every_json_reader() -> None:
+    wire, _ = await asked(_members(GOOD.replace("cache", "\\u0063ache")))
+    assert wire.status == 200
+
+
+async def test_a_member_twice_further_down_is_saltgates_own_business() -> None:
+    """saltgate relays schemas and arguments as they are, so the barrier must not be stricter than the gate."""
+    wire, _ = await asked(_members(GOOD, '"tools":[{"a":1,"a":2}]'))
+    assert wire.status == 200
+
+
+DOORS = [
+    ("POST", "/invocations"),
+    ("POST", "/inference/v1/generate"),
+    ("POST", "/v1/chat/completions/batch"),
+    ("POST", "/v1/chat/completions/render"),
+    ("POST", "/v1/chat/completions/"),
+    ("POST", "//v1/chat/completions"),
+    ("POST", "/V1/chat/completions"),
+    ("POST", "/v1/audio/transcriptions"),
+    ("POST", "/v2/embed"),
+    ("POST", "/pooling"),
+    ("POST", "/score"),
+    ("POST", "/generative_scoring"),
+    ("POST", "/v1/systemone"),
+    ("POST", "/tokenize"),
+    ("POST", "/reset_prefix_cache"),
+    ("POST", "/collective_rpc"),
+    ("POST", "/v1/load_lora_adapter"),
+    ("POST", "/scale_elastic_ep"),
+    ("POST", "/health"),
+    ("GET", "/v1/responses/resp_1"),
+    ("GET", "/metricsfoo"),
+    ("GET", "/metrics/../invocations"),
+    ("GET", "/kv_event_sources"),
+    ("GET", "/docs"),
+    ("GET", CHAT),
+    ("OPTIONS", CHAT),
+    ("HEAD", "/health"),
+    ("PUT", CHAT),
+    ("post", CHAT),
+    ("CONNECT", "/health"),
+]
+
+
+@pytest.mark.parametrize(("method", "path"), DOORS)
+async def test_every_other_door_is_shut_also_for_who_has_a_salt_and_the_key(method: str, path: str) -> None:
+    refused(*await asked(on=scope(path, method, [(b"authorization", b"Bearer " + KEY)]), key=KEY))
+
+
+async def test_a_websocket_is_refused_before_its_handshake_ends() -> None:
+    app, wire = App(), Wire()
+    on = {"type": "websocket", "path": "/v1/realtime", "headers": []}
+    await barrier.Barrier(app, key=None)(on, wire.receive, wire.send)
+    assert not app.kinds
+    assert [message["type"] for message in wire.sent] == ["websocket.close"]
+
+
+async def test_a_salt_in_a_header_is_refused_beside_one_in_the_body() -> None:
+    refused(*await asked(on=scope(headers=[(b"X-Cache-Salt", b"other")])))
+
+
+async def test_with_a_root_path_nothing_is_let_in_because_the_routes_are_elsewhere() -> None:
+    refused(*await asked(on=scope("/api" + CHAT, root_path="/api")))
+    refused(*await asked(on=scope(root_path="/api")))
+
+
+async def test_a_large_body_is_refused_before_it_is_read_and_while_it_is() -> None:
+    told, app = await asked(on=scope(headers=[(b"content-length", b"101")]), maximum_body_bytes=100)
+    refused(told, app)
+    assert told.read == 0
+    untold, app = await asked([b" " * 60] * 10, maximum_body_bytes=100)
+    refused(untold, app)
+    assert untold.read == 2
+
+
+@pytest.mark.parametrize("length", [b"-1", b"+1", b"1e3", b"", b"9" * 5000, "\u00b2".encode()])
+async def test_a_length_that_is_none_is_refused(length: bytes) -> None:
+    refused(*await asked(on=scope(headers=[(b"content-length", length)])))
+
+
+async def test_a_client_that_leaves_while_it_sends_reaches_no_engine() -> None:
+    refused(*await asked([SALTED], end="http.disconnect"))
+
+
+# The key.
+
+WRONG_KEYS: dict[str, list[tuple[bytes, bytes]]] = {
+    "none": [],
+    "another": [(b"authorization", b"Bearer barrier-key-012345678x")],
+    "longer": [(b"authorization", b"Bearer " + KEY + b" ")],
+    "another scheme": [(b"authorization", b"Basic " + KEY)],
+    "bare": [(b"authorization", KEY)],
+    "two, the first right": [(b"authorization", b"Bearer " + KEY), (b"authorization", b"Bearer x")],
+    "two, the last right": [(b"authorization", b"Bearer x"), (b"authorization", b"Bearer " + KEY)],
+    "in another header": [(b"x-api-key", KEY)],
+    "bytes beyond ASCII": [(b"authorization", b"Bearer \xff")],
+}
+
+
+@pytest.mark.parametrize("headers", WRONG_KEYS.values(), ids=WRONG_KEYS.keys())
+@pytest.mark.parametrize(("method", "path"), [("POST", CHAT), ("GET", "/metrics"), ("GET", "/openapi.json")])
+async def test_with_a_key_everything_asks_for_it(method: str, path: str, headers: list[tuple[bytes, bytes]]) -> None:
+    assert KEY.decode() not in refused(*await asked(on=scope(path, method, headers), key=KEY))
+
+
+async def test_with_the_key_it_is_as_without_and_health_needs_none() -> None:
+    for name, value in ((b"authorization", b"Bearer " + KEY), (b"Authorization", b"bearer " + KEY)):
+        wire, _ = await asked(on=scope(headers=[(name, value)]), key=KEY)
+        assert wire.status == 200
+    refused(*await asked(UNSALTED, on=scope(headers=[(b"authorization", b"Bearer " + KEY)]), key=KEY))
+    wire, _ = await asked(b"", on=scope("/health", "GET"), key=KEY)
+    assert wire.status == 200
+
+
+def test_the_key_is_read_from_its_file_and_a_file_that_holds_none_stops_the_engine(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    environment = {"SALTGATE_BARRIER_KEY_FILE": str(file)}
+    assert barrier.configured_key({}) is None
+    with pytest.raises(FileNotFoundError):
+        barrier.configured_key(environment)
+    file.write_bytes(KEY + b"\n")
+    assert barrier.configured_key(environment) == KEY
+    for text in (b"", b"\n", b"short", KEY + b"\n\n", KEY + b" x", b"\xff" * 20):
+        file.write_bytes(text)
+        with pytest.raises(ValueError, match="visible ASCII"):
+            barrier.configured_key(environment)
+
+
+# The file.
+
+
+def test_the_file_needs_nothing_but_the_standard_library_and_no_salt_key() -> None:
+    tree = ast.parse(BARRIER.read_text())
+    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    names |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert {name.partition(".")[0] for name in names} <= sys.stdlib_module_names
+
+
+async def test_many_at_once_do_not_mix() -> None:
+    async def one(number: int) -> None:
+        body = json.dumps({"model": str(number), "cache_salt": SALT if number % 2 else None}).encode()
+        wire, app = await asked([body[:9], body[9:]])
+        assert wire.status == (200 if number % 2 else 403)
+        assert app.bodies == ([body] if number % 2 else [])
+
+    await asyncio.gather(*(one(number) for number in range(20)))
