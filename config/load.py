@@ -23,7 +23,7 @@ from config.overrides import overlaid, unknown_key
 from config.presets import with_presets
 from config.rules import Parts, broken_rules
 from config.schema import member
-from config.settings import Admin, Directory, Engine, IsolationKey, Issuer, Public, Settings, Telemetry
+from config.settings import Admin, Directory, Engine, IsolationKey, IsolationRule, Issuer, Public, Settings, Telemetry
 from config.values import Surroundings
 
 T = TypeVar("T")
@@ -35,6 +35,7 @@ _ENGINE: Final = TypeAdapter(Engine)
 _ISSUER: Final = TypeAdapter(Issuer)
 _DIRECTORY: Final = TypeAdapter(Directory)
 _ISOLATION_KEY: Final = TypeAdapter(IsolationKey)
+_ISOLATION_RULE: Final = TypeAdapter(IsolationRule)
 _TELEMETRY: Final = TypeAdapter(Telemetry)
 
 
@@ -113,6 +114,7 @@ def _parts(table: Mapping[str, object], errors: Sequence[ErrorDetails], surround
         issuers=several(_ISSUER, rest.get("issuers")),
         directory=one(_DIRECTORY, rest.get("directory")),
         keys=several(_ISOLATION_KEY, isolation.get("keys") if isinstance(isolation, dict) else None),
+        isolation_rules=several(_ISOLATION_RULE, isolation.get("rules") if isinstance(isolation, dict) else None),
         telemetry=one(_TELEMETRY, rest.get("telemetry", {})),
     )
 

@@ -20,9 +20,10 @@ from config.addresses import (
     web_address,
 )
 from config.faults import Fault
+from config.isolation_rules import faults_of_rules
 from config.presets import CLIENTS_REQUIRED
 from config.secret import Secret
-from config.settings import Admin, Directory, Engine, IsolationKey, Issuer, Public, Telemetry
+from config.settings import Admin, Directory, Engine, IsolationKey, IsolationRule, Issuer, Public, Telemetry
 
 MINIMUM_KEY_BYTES: Final = 32
 MAXIMUM_LEEWAY: Final = 300.0
@@ -46,6 +47,7 @@ class Parts:
     issuers: Mapping[int, Issuer]
     directory: Directory | None
     keys: Mapping[int, IsolationKey]
+    isolation_rules: Mapping[int, IsolationRule]
     telemetry: Telemetry | None
 
 
@@ -268,6 +270,10 @@ def _isolation_key_ids(parts: Parts) -> Iterator[Fault]:
         yield Fault(key, f"is also at {first}; a new secret needs a new id")
 
 
+def _isolation_rules(parts: Parts) -> Iterator[Fault]:
+    yield from faults_of_rules(parts.isolation_rules)
+
+
 def _telemetry_endpoint(parts: Parts) -> Iterator[Fault]:
     url = parts.telemetry.otlp_endpoint if parts.telemetry is not None else None
     if url is None:
@@ -301,6 +307,7 @@ _RULES: Final[tuple[Callable[[Parts], Iterator[Fault]], ...]] = (
     _directory_redis,
     _isolation_keys,
     _isolation_key_ids,
+    _isolation_rules,
     _telemetry_endpoint,
 )
 

@@ -1,4 +1,7 @@
 """Where the border runs: a scope has a unit, a unit has a salt. Pure: no room here does I/O.
 
 Start at `unit.py` (the six kinds of border), then `ring.py` (epochs and keys), `salt.py` (the value that is stamped).
+`narrowing.py` gives a request a narrower border for what is in it: `detectors.py` finds words and patterns in a text
+and in its form after `folding.py`; `personal_data.py` and `secrets_in_text.py` are the named sets, with
+`check_digits.py`.
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -43,24 +43,34 @@ class Scope:
     narrower: Level | None
     show_reuse: bool
 
-    def unit(self, model: str) -> Unit:
-        """The border of one request for `model`. Raises UnitTooWide where the caller asked for a wider one."""
+    def unit(self, model: str, content: Level | None = None) -> Unit:
+        """The border of one request for `model`. Raises UnitTooWide where the caller asked for a wider one.
+
+        `content` is the border that a rule gives this request for what is in it; it only ever narrows.
+        """
         policy = self.model_units.get(model, self.policy)
         if self.collection is not None:
-            return self._collection_unit(policy, self.collection)
+            return self._collection_unit(policy, self.collection, content)
         if policy is Level.COLLECTION:
             policy = Level.PROJECT
         if self.narrower is not None:
             policy = _narrowed(policy, self.narrower)
-        return self._unit_at(policy)
+        return self._unit_at(policy if content is None else narrowest((policy, content)))
 
-    def _collection_unit(self, policy: Level, collection: str) -> Unit:
+    def _collection_unit(self, policy: Level, collection: str, content: Level | None) -> Unit:
         if policy is Level.USER:
             raise UnitTooWide(
                 "Your administrator keeps each person apart here, so no collection is shared. Leave out "
                 "X-Saltgate-Collection."
             )
-        return CollectionUnit(self.workspace, collection)
+        match content:
+            case None | Level.DEPLOYMENT | Level.WORKSPACE | Level.COLLECTION:
+                return CollectionUnit(self.workspace, collection)
+            case Level.USER:
+                return self._unit_at(Level.USER)
+            case Level.PROJECT | Level.TEAM:
+                # A team and a collection may overlap; the project is what lies in both.
+                return self._unit_at(Level.PROJECT)
 
     def _unit_at(self, policy: Level) -> Unit:
         match policy:
@@ -74,6 +84,11 @@ class Scope:
                 return UserUnit(self.workspace, self.project, self.issuer, self.subject)
             case _:
                 return ProjectUnit(self.workspace, self.project)
+
+
+def narrowest(levels: Iterable[Level]) -> Level:
+    """The narrowest of some levels of WIDTH, at least one."""
+    return max(levels, key=WIDTH.index)
 
 
 def _narrowed(policy: Level, asked: Level) -> Level:
