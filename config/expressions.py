@@ -34,14 +34,19 @@ class Expression:
     def __init__(self, pattern: str, *, maximum_instructions: int = MAXIMUM_INSTRUCTIONS) -> None:
         self.pattern = pattern
         self._compiled = _compiled(pattern)
-        if self._compiled.programsize > maximum_instructions:
+        if self.instructions > maximum_instructions:
             raise ValueError(
-                f"is too large ({self._compiled.programsize} instructions, {maximum_instructions} are allowed); "
+                f"is too large ({self.instructions} instructions, {maximum_instructions} are allowed); "
                 "shorten its repeats, or divide it"
             )
 
     def __repr__(self) -> str:
         return f"Expression({self.pattern!r})"
+
+    @property
+    def instructions(self) -> int:
+        """How many of them the compiled pattern has: a hostile text can make each byte cost this many steps."""
+        return int(self._compiled.programsize)
 
     def is_in(self, text: bytes) -> bool:
         """Whether it matches anywhere in the UTF-8 of `text`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from config.expressions import operators_expression
@@ -21,8 +21,11 @@ _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 _WORKSPACE: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 
 
-def faults_of_rules(rules: Mapping[int, IsolationRule]) -> Iterator[Fault]:
-    """Every fault of the rules, which are given by their place in the file."""
+def faults_of_rules(rules: Mapping[int, IsolationRule], faulty: Collection[int | str] = ()) -> Iterator[Fault]:
+    """Every fault of the rules, which are given by their place in the file.
+
+    Of those at `faulty` places only a part could be read, so what is not there is no fault.
+    """
     if len(rules) > MAXIMUM_RULES:
         yield Fault("isolation.rules", f"are more than {MAXIMUM_RULES}; put patterns that belong together into one")
     if sum(len(rule.patterns or ()) for rule in rules.values()) > MAXIMUM_PATTERNS:
@@ -31,7 +34,7 @@ def faults_of_rules(rules: Mapping[int, IsolationRule]) -> Iterator[Fault]:
     for number, rule in rules.items():
         place = f"isolation.rules.{number}"
         yield from _name_faults(place, rule, first.setdefault(rule.name, number), number)
-        if rule.words is None and rule.patterns is None and rule.sets is None:
+        if number not in faulty and rule.words is None and rule.patterns is None and rule.sets is None:
             yield Fault(place, "finds nothing; write at least one of `words`, `patterns` and `sets`")
         yield from _workspace_faults(place, rule)
         yield from _word_faults(place, rule)

@@ -114,6 +114,9 @@ def _parts(table: Mapping[str, object], errors: Sequence[ErrorDetails], surround
         issuers=several(_ISSUER, rest.get("issuers")),
         directory=one(_DIRECTORY, rest.get("directory")),
         keys=several(_ISOLATION_KEY, isolation.get("keys") if isinstance(isolation, dict) else None),
+        faulty_isolation_rules=frozenset(
+            error["loc"][2] for error in errors if error["loc"][:2] == ("isolation", "rules") and len(error["loc"]) > 2
+        ),
         isolation_rules=several(_ISOLATION_RULE, isolation.get("rules") if isinstance(isolation, dict) else None),
         telemetry=one(_TELEMETRY, rest.get("telemetry", {})),
     )

@@ -7,7 +7,7 @@ others. A rule yields its faults with the remedy, and never repeats a value that
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -48,6 +48,7 @@ class Parts:
     directory: Directory | None
     keys: Mapping[int, IsolationKey]
     isolation_rules: Mapping[int, IsolationRule]
+    faulty_isolation_rules: Collection[int | str]  # Those of them in which something could not be read.
     telemetry: Telemetry | None
 
 
@@ -271,7 +272,7 @@ def _isolation_key_ids(parts: Parts) -> Iterator[Fault]:
 
 
 def _isolation_rules(parts: Parts) -> Iterator[Fault]:
-    yield from faults_of_rules(parts.isolation_rules)
+    yield from faults_of_rules(parts.isolation_rules, parts.faulty_isolation_rules)
 
 
 def _telemetry_endpoint(parts: Parts) -> Iterator[Fault]:

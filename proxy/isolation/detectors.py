@@ -17,7 +17,8 @@ _BEFORE: Final = f"(?:^|{_NOT_IN_WORDS})"
 _BEHIND: Final = f"(?:{_NOT_IN_WORDS}|$)"
 # So many characters of words go into one expression that its states fit into its memory.
 CHARACTERS_AT_ONCE: Final = 4000
-MAXIMUM_WORD_INSTRUCTIONS: Final = 200_000
+# For expressions that are made here, of parts with bounds of their own.
+MAXIMUM_OWN_INSTRUCTIONS: Final = 200_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +43,27 @@ class Detector:
         return False
 
 
-def merged(detectors: Sequence[Detector]) -> tuple[Detector, ...]:
-    """The same detectors in fewer passes: those without a further check become one."""
-    alone = tuple(detector for detector in detectors if detector.holds is not None)
+@dataclass(frozen=True, slots=True)
+class Sieve:
+    """Many detectors, of which most texts have nothing: one look tells whether any of them needs to look."""
+
+    first: Expression
+    then: tuple[Detector, ...]
+
+    def is_in(self, text: bytes) -> bool:
+        return self.first.is_in(text) and any(detector.is_in(text) for detector in self.then)
+
+
+def sieve(detectors: Sequence[Detector]) -> Sieve:
+    """Finds what any of the detectors finds, at least one. Those without a further check become one."""
     patterns = [detector.expression.pattern for detector in detectors if detector.holds is None]
-    return (*alone, Detector(Expression("|".join(f"(?:{pattern})" for pattern in patterns)))) if patterns else alone
+    checked = tuple(detector for detector in detectors if detector.holds is not None)
+    unchecked = (Detector(_one_expression(patterns)),) if patterns else ()
+    return Sieve(_one_expression([detector.expression.pattern for detector in detectors]), (*unchecked, *checked))
+
+
+def _one_expression(patterns: Sequence[str]) -> Expression:
+    return Expression("|".join(f"(?:{pattern})" for pattern in patterns), maximum_instructions=MAXIMUM_OWN_INSTRUCTIONS)
 
 
 def word_detectors(words: Sequence[str]) -> tuple[Detector, ...]:
@@ -57,7 +74,7 @@ def word_detectors(words: Sequence[str]) -> tuple[Detector, ...]:
     """
     spellings = sorted({spelling for word in words for spelling in _spellings(word)})
     return tuple(
-        Detector(Expression(_any_of(some), maximum_instructions=MAXIMUM_WORD_INSTRUCTIONS)) for some in _some(spellings)
+        Detector(Expression(_any_of(some), maximum_instructions=MAXIMUM_OWN_INSTRUCTIONS)) for some in _some(spellings)
     )
 
 

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Final
 
 from config.expressions import operators_expression
-from proxy.isolation.detectors import Detector, merged, word_detectors
+from proxy.isolation.detectors import Detector, Sieve, sieve, word_detectors
 from proxy.isolation.folding import folded, plain
 from proxy.isolation.named_set import Entry
 from proxy.isolation.personal_data import PERSONAL_DATA
@@ -36,14 +36,16 @@ class Unseen(Enum):
 class Rule:
     """What it finds, where it holds (None: in every workspace), and the border that it gives.
 
-    `in_folded` detectors disregard case, so they look at texts without it; the others at plain ones.
+    `in_folded` are its words, which disregard case, so they look at texts without it; all others look at plain ones.
+    `own_instructions` is how large the operator's own patterns are together, which bounds what they cost.
     """
 
     name: str
     workspaces: frozenset[str] | None
     level: Level
     in_folded: tuple[Detector, ...] = field(repr=False)
-    in_plain: tuple[Detector, ...] = field(repr=False)
+    in_plain: tuple[Detector | Sieve, ...] = field(repr=False)
+    own_instructions: int = 0
 
     def holds_in(self, workspace: str) -> bool:
         return self.workspaces is None or workspace in self.workspaces
@@ -90,7 +92,8 @@ def isolation_rule(
         None if workspaces is None else frozenset(workspaces),
         level,
         in_folded=word_detectors(words),
-        in_plain=(*own, *merged(listed)),
+        in_plain=(*own, sieve(listed)) if listed else own,
+        own_instructions=sum(detector.expression.instructions for detector in own),
     )
 
 

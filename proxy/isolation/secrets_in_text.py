@@ -103,7 +103,7 @@ SECRETS: Final = (
         "password = …, api_key: … and the like, in code, JSON and prose, where the value has a digit and is no code",
         Detector(
             Expression(
-                rf"(?i)(?:{_NAMES_OF_SECRETS})[\"'`]?[ \t]*(?::|=|:=|=>)[ \t]*[\"'`]?[^\s\"'`,;]{{6,200}}[\"'`]?[,;]?"
+                rf"(?i)(?:{_NAMES_OF_SECRETS})[\"'`]?[ \t]*(?::|=|:=|=>)[ \t]*[\"'`]?[^\s\"'`,;]{{6,60}}[\"'`]?[,;]?"
             ),
             _assigns_password,
         ),

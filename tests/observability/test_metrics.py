@@ -314,3 +314,19 @@ def _labels(text: str) -> dict[str, str]:
 
 def _refusals(kind: type[Refusal]) -> list[type[Refusal]]:
     return [r for sub in kind.__subclasses__() for r in ([sub] if hasattr(sub, "code") else []) + _refusals(sub)]
+
+
+def test_a_rule_counts_a_request_once_and_a_name_that_is_no_rule_makes_no_series() -> None:
+    metrics = Metrics(version="1", drops={}, rules=("people", "__over_limit__"))
+    name = "saltgate_isolation_rule_matches_total"
+    page = exposition(metrics.snapshot()).body.decode()
+    assert f'{name}{{rule="people"}} 0' in page
+    assert f'{name}{{rule="__over_limit__"}} 0' in page
+    for rules in (("people",), ("people", "unheard-of"), ()):
+        with recorder(metrics).request(method="POST", route="/v1/chat/completions") as record:
+            record.narrowed(rules)
+            record.answered(200)
+    page = exposition(metrics.snapshot()).body.decode()
+    assert f'{name}{{rule="people"}} 2' in page
+    assert f'{name}{{rule="__other__"}} 1' in page
+    assert "unheard-of" not in page

@@ -62,7 +62,8 @@ FOUND = {
     "passwords in URLs": ("postgres://app:s3cr3t@db.internal/app", "redis://:hunter2@cache:6379"),
     "named passwords and keys": (
         "password: hunter2x", "PASSWORD=hunter2x", '"api_key": "k3yk3yk3y"', "Passwort ist: Kennwort: geh31m!",
-        "client secret => abc123def", "db_password := 'tr0ub4dor'", "密码: abc123", "passwd=a1b2c3;", "password: 12345678",
+        "client secret => abc123def", "db_password := 'tr0ub4dor'", "密码: abc123", "passwd=a1b2c3;",
+        "password: 12345678",
         "password: $VAR, password: hunter2x",
     ),
 }  # fmt: skip
