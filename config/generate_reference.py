@@ -39,6 +39,7 @@ _FORMS: Final = (
     (values.Duration, "duration"),
     (values.DurationOrZero, "duration, may be 0"),
     (values.Size, "size"),
+    (values.ScanLimit, "size"),
     (values.Share, "number"),
     (values.Count, "whole number"),
     (values.Flag, "true or false"),

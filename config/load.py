@@ -24,7 +24,18 @@ from config.overrides import overlaid, unknown_key
 from config.presets import with_presets
 from config.rules import Parts, broken_rules
 from config.schema import member
-from config.settings import Admin, Directory, Engine, FrontGate, IsolationKey, Issuer, Public, Settings, Telemetry
+from config.settings import (
+    Admin,
+    Directory,
+    Engine,
+    FrontGate,
+    IsolationKey,
+    IsolationRule,
+    Issuer,
+    Public,
+    Settings,
+    Telemetry,
+)
 from config.values import Surroundings
 
 T = TypeVar("T")
@@ -39,6 +50,7 @@ _ISSUER: Final = TypeAdapter(Issuer)
 _DIRECTORY: Final = TypeAdapter(Directory)
 _GATE: Final = TypeAdapter(FrontGate)
 _ISOLATION_KEY: Final = TypeAdapter(IsolationKey)
+_ISOLATION_RULE: Final = TypeAdapter(IsolationRule)
 _TELEMETRY: Final = TypeAdapter(Telemetry)
 
 
@@ -126,6 +138,10 @@ def _parts(table: Mapping[str, object], errors: Sequence[ErrorDetails], surround
         issuers=several(_ISSUER, rest.get("issuers")),
         directory=one(_DIRECTORY, rest.get("directory")),
         keys=several(_ISOLATION_KEY, isolation.get("keys") if isinstance(isolation, dict) else None),
+        faulty_isolation_rules=frozenset(
+            error["loc"][2] for error in errors if error["loc"][:2] == ("isolation", "rules") and len(error["loc"]) > 2
+        ),
+        isolation_rules=several(_ISOLATION_RULE, isolation.get("rules") if isinstance(isolation, dict) else None),
         telemetry=one(_TELEMETRY, rest.get("telemetry", {})),
         gates=several(_GATE, rest.get("gates")),
     )

@@ -7,7 +7,7 @@ others. A rule yields its faults with the remedy, and never repeats a value that
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,9 +20,20 @@ from config.addresses import (
     web_address,
 )
 from config.faults import Fault
+from config.isolation_rules import faults_of_rules
 from config.presets import CLIENTS_REQUIRED
 from config.secret import Secret
-from config.settings import Admin, Directory, Engine, FrontGate, IsolationKey, Issuer, Public, Telemetry
+from config.settings import (
+    Admin,
+    Directory,
+    Engine,
+    FrontGate,
+    IsolationKey,
+    IsolationRule,
+    Issuer,
+    Public,
+    Telemetry,
+)
 
 MINIMUM_KEY_BYTES: Final = 32
 MAXIMUM_LEEWAY: Final = 300.0
@@ -45,6 +56,8 @@ class Parts:
     issuers: Mapping[int, Issuer]
     directory: Directory | None
     keys: Mapping[int, IsolationKey]
+    isolation_rules: Mapping[int, IsolationRule]
+    faulty_isolation_rules: Collection[int | str]  # Those of them in which something could not be read.
     telemetry: Telemetry | None
     gates: Mapping[int, FrontGate]
 
@@ -281,6 +294,10 @@ def _isolation_key_ids(parts: Parts) -> Iterator[Fault]:
         yield Fault(key, f"is also at {first}; a new secret needs a new id")
 
 
+def _isolation_rules(parts: Parts) -> Iterator[Fault]:
+    yield from faults_of_rules(parts.isolation_rules, parts.faulty_isolation_rules)
+
+
 def _telemetry_endpoint(parts: Parts) -> Iterator[Fault]:
     url = parts.telemetry.otlp_endpoint if parts.telemetry is not None else None
     if url is None:
@@ -315,6 +332,7 @@ _RULES: Final[tuple[Callable[[Parts], Iterator[Fault]], ...]] = (
     _isolation_keys,
     _isolation_key_ids,
     _gates,
+    _isolation_rules,
     _telemetry_endpoint,
 )
 

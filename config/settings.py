@@ -22,6 +22,7 @@ from config.values import (
     KeyId,
     PathBeside,
     ReadableFile,
+    ScanLimit,
     SecretValue,
     Share,
     Size,
@@ -31,6 +32,8 @@ from config.values import (
 
 UnitName = Literal["deployment", "workspace", "team", "project", "collection", "user"]
 IssuerKind = Literal["generic", "rfc9068", "keycloak", "entra", "okta", "auth0", "authentik", "dex", "google", "local"]
+NarrowUnitName = Literal["workspace", "team", "project", "user"]
+NamedSet = Literal["personal-data", "secrets"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +143,24 @@ class IsolationKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IsolationRule:
+    """A rule that gives a request with sensitive content a narrower border, while all others keep sharing. It needs at
+    least one of `words`, `patterns` and `sets`, looks at every text of the request, and never widens or refuses. What
+    it finds and what it cannot is told in `proxy/isolation/narrowing.md`."""
+
+    name: str  # [a-z0-9][a-z0-9-]{0,31}; stands in metrics, logs and spans where the rule matched.
+    workspaces: SomeOf[Text] | None = None  # The workspaces where it holds. Absent: all.
+    words: SomeOf[Text] | None = None  # Words and phrases, found as whole words in any case.
+    # Regular expressions in RE2 syntax, which have no lookaround and no back references. `^` and `$` are the ends of a
+    # line. Upper and lower case differ unless a pattern begins with `(?i)`.
+    patterns: SomeOf[Text] | None = None
+    # Ready-made patterns: "personal-data" (e-mail addresses, phone numbers, IBANs, payment cards, national ids) and
+    # "secrets" (private keys, access tokens, passwords).
+    sets: SomeOf[NamedSet] | None = None
+    unit: NarrowUnitName = "user"  # The border of a request in which it finds something; a narrower one stays.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Isolation:
     """The border and its keys."""
 
@@ -148,7 +169,11 @@ class Isolation:
     # Does a unit get a new salt when a member or project is removed from it, or a member is blocked? What was cached
     # with them is then never reused again. Only for what saltgate's own commands and the directory file remove.
     raise_on_removal: Flag = False
+    # Where rules hold, a request with more JSON than this is not looked at: it gets the narrowest border that a rule
+    # there may give. At most "8MiB".
+    scan_limit: ScanLimit = 1024 * 1024
     keys: SomeOf[IsolationKey]  # The first is current; the others stay for units that still use them.
+    rules: tuple[IsolationRule, ...] = ()  # What makes a request's border narrower by its content.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,8 @@ from config.secret import Secret
 T = TypeVar("T")
 
 MAXIMUM_SECRET_BYTES: Final = 64 * 1024
+MAXIMUM_SCAN_BYTES: Final = 8 * 1024**2
+
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _BYTES: Final = {"": 1, "B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
 _KEY_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,32}")
@@ -53,6 +55,13 @@ def size_in_bytes(written: object) -> int:
     if match is None or int(match[1]) == 0:
         raise ValueError('write a size above zero, for example "32MiB", "1GiB", "64KiB" or a number of bytes')
     return int(match[1]) * _BYTES[match[2] or ""]
+
+
+def _scan_limit(written: object) -> int:
+    limit = size_in_bytes(written)
+    if limit > MAXIMUM_SCAN_BYTES:
+        raise ValueError('write at most "8MiB": a longer text takes longer to look at than anybody should wait')
+    return limit
 
 
 def _positive_seconds(written: object) -> float:
@@ -151,6 +160,7 @@ def _surroundings(info: ValidationInfo) -> Surroundings:
 Duration = Annotated[float, BeforeValidator(_positive_seconds)]
 DurationOrZero = Annotated[float, BeforeValidator(seconds)]
 Size = Annotated[int, BeforeValidator(size_in_bytes)]
+ScanLimit = Annotated[int, BeforeValidator(_scan_limit)]
 Share = Annotated[float, BeforeValidator(_share)]
 Count = Annotated[int, Strict(), Field(ge=0)]
 Flag = Annotated[bool, Strict()]

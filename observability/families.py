@@ -127,6 +127,11 @@ ISSUER_UP: Final = Family(
 ISOLATION_VIOLATIONS: Final = Family(
     names.ISOLATION_VIOLATIONS, "counter", "Isolation checks that failed: an alarm, never expected.", ("check",)
 )
+RULE_MATCHES: Final = Family(
+    names.RULE_MATCHES, "counter",
+    "Requests in which an isolation rule found something. With underscores: those that no rule could look at.",
+    ("rule",),
+)  # fmt: skip
 BUILD_INFO: Final = Family(names.BUILD_INFO, "info", "The version that runs.", ("version",), merge="min")
 
 FAMILIES: Final[dict[str, Family]] = {
@@ -137,6 +142,6 @@ FAMILIES: Final[dict[str, Family]] = {
         MODEL_TIME_PER_OUTPUT_TOKEN, STREAMS_WITHOUT_TOKEN, USAGE_UNKNOWN, REUSE_UNKNOWN, METRICS_OVERFLOW,
         TELEMETRY_DROPPED, ENGINE_UP, ENGINE_PROOF, ENGINE_INFO,
         ENGINE_PROBES, ENGINE_PROBE_TOKENS, DIRECTORY_UP, DIRECTORY_CONFIRMED, ISSUER_UP,
-        ISOLATION_VIOLATIONS, BUILD_INFO,
+        ISOLATION_VIOLATIONS, RULE_MATCHES, BUILD_INFO,
     )
 }  # fmt: skip

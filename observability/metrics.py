@@ -8,7 +8,7 @@ bill: a scope under `__other__` and a worker that crashed are lost here.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from observability import families
@@ -31,7 +31,8 @@ from observability.record import Record
 class Metrics:
     """The metrics of one worker: an observer of its records, and the state that the gate's parts tell.
 
-    `drops` gives for each signal (`spans`, `logs`) how many were lost so far. The first `max_scopes` scopes and
+    `drops` gives for each signal (`spans`, `logs`) how many were lost so far. `rules` are the isolation rules that may
+    match: no other name is counted. The first `max_scopes` scopes and
     `max_models` models have series of their own for as long as the worker runs.
     """
 
@@ -40,6 +41,7 @@ class Metrics:
         *,
         version: str,
         drops: Mapping[str, Callable[[], int]],
+        rules: Sequence[str] = (),
         max_scopes: int = 1000,
         max_models: int = 100,
     ) -> None:
@@ -47,6 +49,7 @@ class Metrics:
         self._values: dict[str, dict[tuple[str, ...], list[float]]] = {name: {} for name in FAMILIES}
         self._scopes = _Bounded(max_scopes)
         self._models = _Bounded(max_models)
+        self._rules = frozenset(rules)
         self._set(families.BUILD_INFO, (version,), 1.0)
         for code in (*REFUSAL_CODES, OTHER):
             self._add(families.REFUSALS, (code,), 0.0)
@@ -54,6 +57,8 @@ class Metrics:
             self._series(families.OVERHEAD, (stage,))
         for check in ISOLATION_CHECKS:
             self._add(families.ISOLATION_VIOLATIONS, (check,), 0.0)
+        for rule in rules:
+            self._add(families.RULE_MATCHES, (rule,), 0.0)
         for label in ("scope", "model"):
             self._add(families.METRICS_OVERFLOW, (label,), 0.0)
 
@@ -81,6 +86,8 @@ class Metrics:
         self._add(families.REQUESTS, (workspace, project, model, str(record.outcome)), 1.0)
         if record.refusal_code is not None:
             self._add(families.REFUSALS, (_one_of(REFUSAL_CODES, record.refusal_code),), 1.0)
+        for rule in record.narrowed_by:
+            self._add(families.RULE_MATCHES, (_one_of(self._rules, rule),), 1.0)
         for stage, seconds in record.stages.items():
             self._observe(families.OVERHEAD, (stage,), seconds)
         if record.sent_ns is not None:

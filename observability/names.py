@@ -26,9 +26,10 @@ OUTCOMES: Final[tuple[Outcome, ...]] = (
 
 # The gate's own stages. `body` is the wait for the client's upload, so it is no part of Server-Timing or of TTFT;
 # `relay` is from the first token read to the first token written, and the record measures it by itself.
-Stage = Literal["auth", "directory", "body", "stamp"]
-STAGES: Final = ("auth", "directory", "body", "stamp", "relay")
-SERVER_TIMING_STAGES: Final = ("auth", "directory", "stamp")
+# `scan` is there only where isolation rules look at the request.
+Stage = Literal["auth", "directory", "body", "scan", "stamp"]
+STAGES: Final = ("auth", "directory", "body", "scan", "stamp", "relay")
+SERVER_TIMING_STAGES: Final = ("auth", "directory", "scan", "stamp")
 
 # What made up the first token. A chunk that holds none of these (a role, a keep-alive, usage) is not a first token.
 TokenKind = Literal["content", "reasoning", "tool_call", "refusal"]
@@ -118,6 +119,8 @@ WORKSPACE: Final = "saltgate.workspace"
 PROJECT: Final = "saltgate.project"
 COLLECTION: Final = "saltgate.collection"
 UNIT: Final = "saltgate.unit"
+# The names of the isolation rules that found something in the request, never what they found.
+NARROWED_BY: Final = "saltgate.narrowed_by"
 MODEL: Final = "saltgate.model"
 ISSUER: Final = "saltgate.issuer"
 CLIENT: Final = "saltgate.client"
@@ -164,6 +167,7 @@ DIRECTORY_UP: Final = "saltgate_directory_up"
 DIRECTORY_CONFIRMED: Final = "saltgate_directory_confirmed_timestamp_seconds"
 ISSUER_UP: Final = "saltgate_issuer_up"
 ISOLATION_VIOLATIONS: Final = "saltgate_isolation_violations_total"
+RULE_MATCHES: Final = "saltgate_isolation_rule_matches_total"
 BUILD_INFO: Final = "saltgate_build_info"
 
 # The one log line of a finished request; its fields are in `request_line.py`.

@@ -113,6 +113,7 @@ class Record:
         "linked",
         "method",
         "model",
+        "narrowed_by",
         "operation",
         "outcome",
         "output_tokens",
@@ -167,6 +168,7 @@ class Record:
         self.project: str | None = None
         self.collection: str | None = None
         self.unit: str | None = None
+        self.narrowed_by: tuple[str, ...] = ()
         self.salt_fingerprint: str | None = None
         self.salt_key_id: str | None = None
         self.salt_epoch: int | None = None
@@ -236,6 +238,10 @@ class Record:
         self.project = project
         self.collection = collection
         self.unit = _without_subject(unit) if unit is not None else self.unit
+
+    def narrowed(self, rules: tuple[str, ...]) -> None:
+        """These isolation rules found something in the request. Their names only, never what they found."""
+        self.narrowed_by = rules
 
     def asked(self, operation: str, model: str, stream: bool) -> None:
         """What the caller wants, before any of it is checked. To be said before `stamped` and `sent`.

@@ -33,6 +33,7 @@ def fields_of(record: Record) -> dict[str, object]:
         "project": record.project,
         "collection": record.collection,
         "unit": record.unit,
+        "narrowed_by": record.narrowed_by or None,
         "model": record.model,
         "requested_model": record.requested_model if record.model is None else None,
         "method": record.method,

@@ -162,6 +162,7 @@ def _common(record: Record) -> dict[str, Attribute | None]:
         names.PROJECT: record.project,
         names.COLLECTION: record.collection,
         names.UNIT: record.unit,
+        names.NARROWED_BY: record.narrowed_by or None,
         names.TIME_TO_FIRST_TOKEN: record.time_to_first_token_seconds if record.stream else None,
         names.TIME_TO_FIRST_TOKEN_KIND: record.first_token_kind if record.stream else None,
     }

@@ -31,6 +31,7 @@ from proxy.directory.connect import open_store, removal_policy
 from proxy.directory.view import DirectoryView
 from proxy.gateway import Gateway, Policy
 from proxy.identity.issuers import TrustedIssuers, open_issuers
+from proxy.isolation.narrowing import Rule, Unseen, isolation_rule
 from proxy.isolation.ring import KeyRing
 from proxy.isolation.salt import SaltKey
 from proxy.isolation.unit import Level
@@ -39,6 +40,7 @@ from proxy.relay.downstream import Front
 from proxy.relay.exchange import Patience
 from proxy.relay.pool import Address, Pool
 from proxy.relay.relay import Relay, answer_headers
+from proxy.scanner import Scanner
 from proxy.tls import client_context
 
 VERSION: Final = version("saltgate")
@@ -104,7 +106,12 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
     breaks for good, the body is cancelled and the fault raised: the worker ends and its supervisor starts another.
     """
     telemetry = Telemetry.start(settings.telemetry, instance=instance, version=VERSION)
-    metrics = Metrics(version=VERSION, drops={"spans": telemetry.dropped, "logs": logs.dropped})
+    rules = isolation_rules(settings)
+    metrics = Metrics(
+        version=VERSION,
+        drops={"spans": telemetry.dropped, "logs": logs.dropped},
+        rules=(*(rule.name for rule in rules), *(reason.value for reason in Unseen)) if rules else (),
+    )
     recorder = Recorder(
         (metrics, logs, telemetry),
         monotonic_ns=time.monotonic_ns,
@@ -127,10 +134,13 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
         store = open_store(settings.directory, removal_policy(settings.isolation))
         stack.push_async_callback(store.close)
         view = DirectoryView(store, max_stale=settings.directory.max_stale)
+        scanner = Scanner(rules, limit_bytes=settings.isolation.scan_limit)
+        stack.callback(scanner.close)
         gateway = Gateway(
             identities=issuers,
             directory=view,
             keys=keys,
+            rules=scanner,
             engines=engines,
             relay=Relay(
                 Patience(first_byte=settings.timeouts.first_byte, idle=settings.timeouts.idle),
@@ -178,6 +188,21 @@ def public_url(settings: Settings) -> str:
 
 def key_ring(settings: Settings) -> KeyRing:
     return KeyRing({key.id: SaltKey(key.id, key.secret.value) for key in settings.isolation.keys})
+
+
+def isolation_rules(settings: Settings) -> tuple[Rule, ...]:
+    """What makes a request's border narrower by its content, ready to look."""
+    return tuple(
+        isolation_rule(
+            written.name,
+            workspaces=written.workspaces,
+            words=written.words or (),
+            patterns=written.patterns or (),
+            sets=written.sets or (),
+            level=Level(written.unit),
+        )
+        for written in settings.isolation.rules
+    )
 
 
 def policy(settings: Settings) -> Policy:

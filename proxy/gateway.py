@@ -19,12 +19,13 @@ from observability.record import Record, Recorder
 from proxy.answers import metadata_document, model_list, one_model, refusal_answer
 from proxy.directory.membership import Named, select_scope
 from proxy.directory.snapshot import Snapshot
-from proxy.engines.body import read_body
+from proxy.engines.body import ClientRequest, read_body
 from proxy.engines.presented import presented_salt
-from proxy.engines.profile import Operation
+from proxy.engines.profile import Endpoint, Operation
 from proxy.engines.stamp import StampedRequest, stamp
 from proxy.identity import Identity
 from proxy.identity.credential import credential
+from proxy.isolation.narrowing import Narrowed
 from proxy.isolation.ring import KeyRing
 from proxy.isolation.scope import Scope
 from proxy.isolation.unit import Level
@@ -33,7 +34,7 @@ from proxy.relay.answer import Answer
 from proxy.relay.downstream import ClientGone
 from proxy.relay.pool import Pool
 from proxy.relay.relay import Relay
-from proxy.routes import Generate, ListModels, ResourceMetadata, Route, dialect_of, find_route, named_scope
+from proxy.routes import ListModels, ResourceMetadata, Route, dialect_of, find_route, named_scope
 from proxy.uploads import check_framing, read_upload
 
 
@@ -67,6 +68,14 @@ class Engines(Protocol):
         ...
 
 
+class Rules(Protocol):
+    """What in a request gives it a narrower border."""
+
+    def hold_in(self, workspace: str) -> bool: ...
+
+    async def narrowed(self, workspace: str, asked: ClientRequest) -> Narrowed: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """The deployment's own word where the directory says nothing, and the limits of what is read.
@@ -81,6 +90,10 @@ class Policy:
     public_url: str
     issuers: tuple[str, ...]
     gates: frozenset[tuple[str, str]] = frozenset()
+
+    def is_gate(self, identity: Identity) -> bool:
+        """Whether the caller is a saltgate itself: what it keeps apart stays apart."""
+        return (identity.issuer, identity.subject) in self.gates
 
     def scope(self, snapshot: Snapshot, identity: Identity, named: Named) -> Scope:
         """What the caller may act under. Raises as `select_scope` does."""
@@ -107,6 +120,7 @@ class Gateway:
     identities: Identities
     directory: Directory
     keys: KeyRing
+    rules: Rules
     engines: Engines
     relay: Relay
     recorder: Recorder
@@ -149,7 +163,10 @@ class Gateway:
             request, maximum_bytes=self.policy.maximum_body_bytes, seconds=self.policy.request_seconds
         )
         record.stage("body", time.perf_counter() - began)
-        stamped, replicas = self._stamp(route.wanted, body, admission, record)
+        asked = _read_body(route.wanted.endpoint, body, record)
+        presented = presented_salt(body) if self.policy.is_gate(admission.identity) else None
+        admission, content = await self._scan(asked, admission, record)
+        stamped, replicas = self._stamp(asked, presented, admission, content, record)
         return await self.relay.relay(stamped, replicas, request, record)
 
     async def _admit(self, headers: Sequence[tuple[str, str]], route: Route, record: Record) -> Admission:
@@ -166,27 +183,47 @@ class Gateway:
         record.stage("directory", time.perf_counter() - authenticated)
         return admission
 
+    async def _scan(self, asked: ClientRequest, admission: Admission, record: Record) -> tuple[Admission, Level | None]:
+        """The admission as of now, and the border that the rules of its workspace give to what is asked."""
+        admission = self._as_of_now(admission)
+        while self.rules.hold_in(workspace := admission.scope.workspace):
+            began = time.perf_counter()
+            narrowed = await self.rules.narrowed(workspace, asked)
+            record.stage("scan", time.perf_counter() - began)
+            admission = self._as_of_now(admission)
+            # Who named no scope may be in another workspace by now: other rules.
+            if admission.scope.workspace == workspace:
+                record.narrowed(narrowed.by)
+                return admission, narrowed.level
+        return admission, None
+
+    def _as_of_now(self, admission: Admission) -> Admission:
+        """An upload and a scan take their time: what the directory says now counts, not what it said before."""
+        snapshot = self.directory.current()
+        if snapshot is admission.snapshot:
+            return admission
+        scope = self.policy.scope(snapshot, admission.identity, admission.named)
+        return Admission(admission.identity, admission.named, snapshot, scope)
+
     def _stamp(
-        self, wanted: Generate, body: bytes, admission: Admission, record: Record
+        self,
+        asked: ClientRequest,
+        presented: str | None,
+        admission: Admission,
+        content: Level | None,
+        record: Record,
     ) -> tuple[StampedRequest, Sequence[Pool]]:
         """The body, rebuilt from what is allowed, with the salt of its border; and who may take it."""
         began = time.perf_counter()
-        operation = wanted.endpoint.operation
-        asked = read_body(wanted.endpoint, body)
-        snapshot = self.directory.current()
-        # An upload can take a minute: what the directory says now counts, not what it said before.
-        scope = (
-            admission.scope
-            if snapshot is admission.snapshot
-            else self.policy.scope(snapshot, admission.identity, admission.named)
-        )
+        operation = asked.endpoint.operation
+        scope = admission.scope
         replicas = self.engines.replicas(scope, asked.model, operation)
         record.asked(operation.value, asked.model, asked.stream)
-        unit = scope.unit(asked.model)
+        unit = scope.unit(asked.model, content)
         record.scoped(scope.workspace, scope.project, scope.collection, str(unit))
-        salt = self.keys.salt(unit, snapshot.ring, self.wall_clock())
-        if (admission.identity.issuer, admission.identity.subject) in self.policy.gates:
-            salt = self.keys.within(salt, presented_salt(body))
+        salt = self.keys.salt(unit, admission.snapshot.ring, self.wall_clock())
+        if presented is not None:
+            salt = self.keys.within(salt, presented)
         record.stamped(salt.fingerprint, salt.key_id, salt.epoch)
         stamped = stamp(asked, salt, request_id=record.request_id, show_reuse=scope.show_reuse)
         record.stage("stamp", time.perf_counter() - began)
@@ -199,3 +236,10 @@ class Gateway:
             return model_list(request, record, self.engines.models(scope))
         self.engines.model(scope, wanted.model)
         return one_model(request, record, wanted.model)
+
+
+def _read_body(endpoint: Endpoint, body: bytes, record: Record) -> ClientRequest:
+    began = time.perf_counter()
+    asked = read_body(endpoint, body)
+    record.stage("stamp", time.perf_counter() - began)
+    return asked

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -46,14 +46,19 @@ class Scope:
     narrower: Level | None
     show_reuse: bool
 
-    def unit(self, model: str) -> Unit:
-        """The border of one request for `model`. Raises UnitTooWide where the caller asked for a wider one."""
-        return self.decision(model).unit
+    def unit(self, model: str, content: Level | None = None) -> Unit:
+        """The border of one request for `model`. Raises UnitTooWide where the caller asked for a wider one.
 
-    def decision(self, model: str | None) -> Decision:
+        `content` is the border that a rule gives this request for what is in it; it only ever narrows.
+        """
+        return self.decision(model, content).unit
+
+    def decision(self, model: str | None, content: Level | None = None) -> Decision:
         """The same with what it rests on; None stands for every model without an exception. Raises UnitTooWide."""
         policy, line = model_policy(self.policy, self.line, self.model_units, model)
-        border = border_of(policy, line, team=self.team, collection=self.collection, narrower=self.narrower)
+        border = border_of(
+            policy, line, team=self.team, collection=self.collection, narrower=self.narrower, content=content
+        )
         return Decision(self._unit_at(border.level), border)
 
     def _unit_at(self, level: Level) -> Unit:
@@ -68,8 +73,18 @@ def model_policy(policy: Level, line: Line, model_units: Mapping[str, Level], mo
     return (policy, line) if own is None else (own, Line.MODEL)
 
 
-def border_of(policy: Level, line: Line, *, team: str | None, collection: str | None, narrower: Level | None) -> Border:
-    """The border that follows from the policy and from what the request names. Raises UnitTooWide."""
+def border_of(
+    policy: Level,
+    line: Line,
+    *,
+    team: str | None,
+    collection: str | None,
+    narrower: Level | None,
+    content: Level | None = None,
+) -> Border:
+    """The border that follows from the policy, from what the request names and from what is in it: `content` is the
+    level that a rule gives it. Raises UnitTooWide.
+    """
     border = Border(policy, line)
     if collection is not None:
         if policy is Level.USER:
@@ -77,14 +92,32 @@ def border_of(policy: Level, line: Line, *, team: str | None, collection: str | 
                 "Your administrator keeps each person apart here, so no collection is shared. Leave out "
                 "X-Saltgate-Collection."
             )
-        return border.turned(Cause.COLLECTION, Level.COLLECTION)
+        return _within_collection(border.turned(Cause.COLLECTION, Level.COLLECTION), content)
     if policy is Level.COLLECTION:
         border = border.turned(Cause.NO_COLLECTION, Level.PROJECT)
     if narrower is not None:
         border = _narrowed(border, narrower)
+    if content is not None and narrowest((border.level, content)) is not border.level:
+        border = border.turned(Cause.RULE, content)
     if border.level is Level.TEAM and team is None:
         border = border.turned(Cause.NO_TEAM, Level.PROJECT)
     return border
+
+
+def _within_collection(border: Border, content: Level | None) -> Border:
+    match content:
+        case Level.USER:
+            return border.turned(Cause.RULE, Level.USER)
+        case Level.PROJECT | Level.TEAM:
+            # A team and a collection may overlap; the project is what lies in both.
+            return border.turned(Cause.RULE, Level.PROJECT)
+        case _:
+            return border
+
+
+def narrowest(levels: Iterable[Level]) -> Level:
+    """The narrowest of some levels of WIDTH, at least one."""
+    return max(levels, key=WIDTH.index)
 
 
 def _narrowed(border: Border, asked: Level) -> Border:

@@ -38,6 +38,7 @@ class Cause(Enum):
     NO_COLLECTION = "no_collection"
     NO_TEAM = "no_team"
     CALLER = "caller"
+    RULE = "rule"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,7 @@ _CAUSES: Final = {
     Cause.NO_COLLECTION: "the request names no collection, so it is the {unit}",
     Cause.NO_TEAM: "the project has no team, so it is the {unit}",
     Cause.CALLER: "the caller asks for the {unit}",
+    Cause.RULE: "a rule found what only the {unit} may share",
 }
 
 _MAY_NOT_ENTER: Final = "also people of projects that they may not enter"

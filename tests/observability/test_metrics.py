@@ -322,3 +322,19 @@ def test_a_replica_has_the_version_that_it_tells_now_and_no_other() -> None:
         metrics.engine_version("main", replica, version)
     told = {(s.labels["replica"], s.labels["version"]): s.value for s in scrape(metrics).of("saltgate_engine_info")}
     assert told == {("a", "0.32.0"): 1, ("b", "0.31.0"): 1}
+
+
+def test_a_rule_counts_a_request_once_and_a_name_that_is_no_rule_makes_no_series() -> None:
+    metrics = Metrics(version="1", drops={}, rules=("people", "__over_limit__"))
+    name = "saltgate_isolation_rule_matches_total"
+    page = exposition(metrics.snapshot()).body.decode()
+    assert f'{name}{{rule="people"}} 0' in page
+    assert f'{name}{{rule="__over_limit__"}} 0' in page
+    for rules in (("people",), ("people", "unheard-of"), ()):
+        with recorder(metrics).request(method="POST", route="/v1/chat/completions") as record:
+            record.narrowed(rules)
+            record.answered(200)
+    page = exposition(metrics.snapshot()).body.decode()
+    assert f'{name}{{rule="people"}} 2' in page
+    assert f'{name}{{rule="__other__"}} 1' in page
+    assert "unheard-of" not in page

@@ -149,3 +149,38 @@ def test_a_team_asked_for_where_there_is_none_is_the_project() -> None:
 def test_a_collection_is_no_rung_of_the_ladder() -> None:
     with pytest.raises(UnitTooWide):
         replace(ALICE, policy=Level.DEPLOYMENT, narrower=Level.COLLECTION).unit("tiny")
+
+
+@pytest.mark.parametrize("team", ["red", None])
+@pytest.mark.parametrize("content", [Level.WORKSPACE, Level.TEAM, Level.PROJECT, Level.USER])
+def test_what_is_in_a_request_narrows_every_border_and_widens_none(content: Level, team: str | None) -> None:
+    for policy in Level:
+        for narrower in (None, *WIDTH):
+            scope = replace(ALICE, policy=policy, narrower=narrower, team=team)
+            try:
+                without = scope.unit("tiny")
+            except UnitTooWide:
+                # A wider border than the policy's is refused, whatever is in the request.
+                with pytest.raises(UnitTooWide):
+                    scope.unit("tiny", content)
+                continue
+            expected = max(level(without), content, key=WIDTH.index)
+            found = level(scope.unit("tiny", content))
+            assert found is (Level.PROJECT if expected is Level.TEAM and team is None else expected)
+
+
+def test_a_models_own_border_is_narrowed_too() -> None:
+    scope = replace(ALICE, model_units={"tiny": Level.WORKSPACE})
+    assert isinstance(scope.unit("tiny", Level.USER), UserUnit)
+    assert isinstance(replace(scope, model_units={"tiny": Level.USER}).unit("tiny", Level.PROJECT), UserUnit)
+
+
+def test_with_a_collection_named_content_narrows_to_what_lies_in_the_collection() -> None:
+    asked = replace(ALICE, collection="handbook", policy=Level.WORKSPACE)
+    assert asked.unit("tiny", Level.WORKSPACE) == CollectionUnit("acme", "handbook")
+    # A team's projects are not all in the collection, nor the collection's all in the team.
+    assert asked.unit("tiny", Level.TEAM) == ProjectUnit("acme", "apollo")
+    assert asked.unit("tiny", Level.PROJECT) == ProjectUnit("acme", "apollo")
+    assert asked.unit("tiny", Level.USER) == UserUnit("acme", "apollo", ALICE.issuer, ALICE.subject)
+    with pytest.raises(UnitTooWide):
+        replace(asked, policy=Level.USER).unit("tiny", Level.USER)

@@ -1,0 +1,124 @@
+"""Rules that give a request with sensitive content a narrower border, and what they find in its texts.
+
+`narrowing.md` says what they are for and what they do not see. They never widen and never refuse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from config.expressions import operators_expression
+from proxy.isolation.detectors import Detector, Sieve, sieve, word_detectors
+from proxy.isolation.folding import folded, plain
+from proxy.isolation.named_set import Entry
+from proxy.isolation.personal_data import PERSONAL_DATA
+from proxy.isolation.scope import narrowest
+from proxy.isolation.secrets_in_text import SECRETS
+from proxy.isolation.unit import Level
+
+NAMED_SETS: Final[Mapping[str, tuple[Entry, ...]]] = {"personal-data": PERSONAL_DATA, "secrets": SECRETS}
+
+
+class Unseen(Enum):
+    """Why no rule could look at a request. Then it is treated as if every rule had found something.
+
+    The values are no rule's name: those have no underscore.
+    """
+
+    OVER_LIMIT = "__over_limit__"
+    UNSCANNABLE = "__unscannable__"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What it finds, where it holds (None: in every workspace), and the border that it gives.
+
+    `in_folded` are its words, which disregard case, so they look at texts without it; all others look at plain ones.
+    `own_instructions` is how large the operator's own patterns are together, which bounds what they cost.
+    """
+
+    name: str
+    workspaces: frozenset[str] | None
+    level: Level
+    in_folded: tuple[Detector, ...] = field(repr=False)
+    in_plain: tuple[Detector | Sieve, ...] = field(repr=False)
+    own_instructions: int = 0
+
+    def holds_in(self, workspace: str) -> bool:
+        return self.workspaces is None or workspace in self.workspaces
+
+    def finds(self, forms: Forms) -> bool:
+        return any(detector.is_in(text) for detector in self.in_folded for text in forms.folded) or any(
+            detector.is_in(text) for detector in self.in_plain for text in forms.plain
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Forms:
+    """Some texts in UTF-8, each as it is and, where that differs, as a reader sees it."""
+
+    plain: tuple[bytes, ...]
+    folded: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Narrowed:
+    """What the rules say of one request: the border they give (None: none), and which of them found something."""
+
+    level: Level | None
+    by: tuple[str, ...]
+
+
+NOTHING_FOUND: Final = Narrowed(None, ())
+
+
+def isolation_rule(
+    name: str,
+    *,
+    workspaces: Sequence[str] | None = None,
+    words: Sequence[str] = (),
+    patterns: Sequence[str] = (),
+    sets: Sequence[str] = (),
+    level: Level = Level.USER,
+) -> Rule:
+    """A rule as an operator writes it. Raises ValueError for a pattern that cannot be used."""
+    own = tuple(Detector(operators_expression(pattern)) for pattern in patterns)
+    listed = [entry.detector for one in dict.fromkeys(sets) for entry in NAMED_SETS[one]]
+    return Rule(
+        name,
+        None if workspaces is None else frozenset(workspaces),
+        level,
+        in_folded=word_detectors(words),
+        in_plain=(*own, sieve(listed)) if listed else own,
+        own_instructions=sum(detector.expression.instructions for detector in own),
+    )
+
+
+def narrowed(rules: Sequence[Rule], texts: Sequence[str] | Unseen) -> Narrowed:
+    """What rules, at least one, say of a request with these texts, or of one that they could not see."""
+    if isinstance(texts, Unseen):
+        return Narrowed(narrowest(rule.level for rule in rules), (texts.value,))
+    forms = _forms(texts)
+    found = [rule for rule in rules if rule.finds(forms)]
+    if not found:
+        return NOTHING_FOUND
+    return Narrowed(narrowest(rule.level for rule in found), tuple(rule.name for rule in found))
+
+
+def _forms(texts: Sequence[str]) -> Forms:
+    plains: list[bytes] = []
+    foldeds: list[bytes] = []
+    for text in texts:
+        seen = plain(text)
+        plains += _encoded(text, seen)
+        foldeds += _encoded(text, folded(seen))
+    return Forms(tuple(plains), tuple(foldeds))
+
+
+def _encoded(text: str, form: str) -> Iterator[bytes]:
+    yield text.encode()
+    if form != text:
+        yield form.encode()

@@ -1,0 +1,94 @@
+"""The form of a text that a reader sees: whatever a spelling hides is in the open, and plain text stays as it is."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.isolation.folding import ESCAPE_LEVELS, PIECE_CHARACTERS, folded, plain
+
+CARD = "4111 1111 1111 1111"
+
+
+@pytest.mark.parametrize(
+    ("written", "seen"),
+    [
+        ("".join(chr(ord(c) + 0xFEE0) if c.isdigit() else c for c in CARD), CARD),  # full width
+        ("".join(chr(0x0660 + int(c)) if c.isdigit() else c for c in CARD), CARD),  # Arabic-Indic
+        ("".join(chr(0x1D7CE + int(c)) if c.isdigit() else c for c in CARD), CARD),  # mathematical bold
+        (CARD.replace(" ", "\u00a0"), CARD),
+        (CARD.replace(" ", "\u2003"), CARD),
+        ("\u200b".join(CARD), CARD),
+        ("\u200d".join(CARD), CARD),
+        ("\u2060".join(CARD), CARD),
+        ("\ufe0f".join(CARD), CARD),
+        ("\U000e0041".join(CARD), CARD),
+        ("\u0336".join(CARD), CARD),  # struck through
+        ("\u20e3".join(CARD), CARD),  # keycaps
+        ("e\u0301t\u200be\u0301", "été"),
+        ("ｐａｓｓｗｏｒｄ：ａ１", "password:a1"),  # noqa: RUF001
+        ("ﬁle", "file"),
+        (r"\u0034\u0031", "41"),
+        (r"\\u0034", "4"),
+        (r"\\\\u0034", "4"),
+        (r"one\ntwo\tthree\/", "one\ntwo\tthree/"),
+        (r"\ud83d\ude00", "😀"),
+        (r"\uff14", "4"),
+    ],
+)
+def test_what_a_reader_sees_is_found(written: str, seen: str) -> None:
+    assert plain(written) == seen
+
+
+@pytest.mark.parametrize(
+    "text", ["", "plain", "Zażółć gęślą jaźń", "漢字かな交じり文", "مرحبا", "😀 — “quoted”", r"C:\users"]
+)
+def test_what_is_plain_stays_as_it_is(text: str) -> None:
+    assert plain(text) == text
+
+
+def test_folding_is_done_where_an_expression_cannot_do_it_by_itself() -> None:
+    assert folded("Straße") == "strasse"
+    assert folded("STRASSE") == "STRASSE"
+    assert folded("Ärger, ΣΊΣΥΦΟΣ") == "Ärger, ΣΊΣΥΦΟΣ"
+
+
+def test_every_character_that_folds_to_several_is_known() -> None:
+    for character in map(chr, (*range(0x80, 0xD800), *range(0xE000, 0x20000))):
+        if len(character.casefold()) > 1:
+            assert folded(character) == character.casefold()
+
+
+def test_half_a_character_in_an_escape_breaks_nothing() -> None:
+    assert plain(r"a\ud800b é").encode() == "a\ufffdb é".encode()
+
+
+def test_json_in_json_is_undone_as_deep_as_tools_nest_it() -> None:
+    text = "Müller"
+    for _ in range(ESCAPE_LEVELS):
+        text = json.dumps(text)
+    assert "Müller" in plain(text)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\\"), max_size=40))
+def test_a_long_text_folds_as_its_parts_do(text: str) -> None:
+    """Pieces are cut where nothing composes across the cut."""
+    times = PIECE_CHARACTERS // (len(text) + 1) + 2
+    assert plain(f"{text} " * times) == plain(f"{text} ") * times
+
+
+def test_a_composition_is_never_cut() -> None:
+    for shift in range(4):
+        text = "a" * (PIECE_CHARACTERS - shift) + "e\u0301" + "x"
+        assert plain(text) == "a" * (PIECE_CHARACTERS - shift) + "éx"
+
+
+@given(st.text(max_size=60).filter(lambda text: text.isprintable() and "\\" not in text))
+def test_the_plain_form_is_in_compatibility_composition(text: str) -> None:
+    seen = plain(text)
+    assert unicodedata.is_normalized("NFKC", seen) or seen != text

@@ -1,0 +1,96 @@
+"""Where and for how long the rules look at a request."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+
+from config.expressions import Expression
+from proxy.engines.body import ClientRequest, read_body
+from proxy.engines.profile import Operation
+from proxy.isolation.detectors import Detector
+from proxy.isolation.narrowing import NOTHING_FOUND, Narrowed, Rule, isolation_rule
+from proxy.isolation.unit import Level
+from proxy.scanner import INLINE_BYTES, INLINE_STEPS, Scanner
+from tests.proxy.engines.asking import ENDPOINT
+
+CODENAME = isolation_rule("codename", words=["falcon"], workspaces=["acme"])
+EVERYWHERE = isolation_rule("everywhere", patterns=["x{3}"], level=Level.PROJECT)
+LIMIT = 100_000
+
+
+def chat(text: str) -> ClientRequest:
+    document = {"model": "tiny", "messages": [{"role": "user", "content": text}]}
+    return read_body(ENDPOINT[Operation.CHAT], json.dumps(document).encode())
+
+
+class Blows:
+    """Fields that may not be looked at."""
+
+    @property
+    def fields(self) -> object:
+        raise AssertionError("looked at")
+
+
+async def test_where_no_rule_holds_a_request_is_not_looked_at() -> None:
+    scanner = Scanner([CODENAME], limit_bytes=LIMIT)
+    assert not scanner.hold_in("globex")
+    assert scanner.hold_in("acme")
+    assert await scanner.narrowed("globex", Blows()) == NOTHING_FOUND  # type: ignore[arg-type]
+    with pytest.raises(AssertionError, match="looked at"):
+        await scanner.narrowed("acme", Blows())  # type: ignore[arg-type]
+
+
+async def test_each_workspace_has_its_rules_and_those_of_all() -> None:
+    scanner = Scanner([CODENAME, EVERYWHERE], limit_bytes=LIMIT)
+    asked = chat("falcon xxx")
+    assert await scanner.narrowed("acme", asked) == Narrowed(Level.USER, ("codename", "everywhere"))
+    assert await scanner.narrowed("globex", asked) == Narrowed(Level.PROJECT, ("everywhere",))
+    # Over the limit it is the narrowest border of the workspace's rules, not of all there are.
+    assert await scanner.narrowed("globex", chat("y" * LIMIT)) == Narrowed(Level.PROJECT, ("__over_limit__",))
+
+
+@pytest.mark.parametrize(
+    ("size", "instructions", "elsewhere"),
+    [
+        (10, 0, False),
+        (INLINE_BYTES - 200, 0, False),
+        (INLINE_BYTES, 0, True),
+        (1000, INLINE_STEPS // 2000, False),
+        (1000, INLINE_STEPS // 1000, True),
+    ],
+)
+async def test_what_may_take_long_is_done_in_another_thread(size: int, instructions: int, elsewhere: bool) -> None:
+    threads: list[threading.Thread] = []
+
+    def tells(match: str) -> bool:
+        threads.append(threading.current_thread())
+        return True
+
+    told = Rule("told", None, Level.USER, (), (Detector(Expression("y"), tells),), instructions)
+    scanner = Scanner([told], limit_bytes=LIMIT)
+    assert (await scanner.narrowed("acme", chat("y" * size))).by == ("told",)
+    assert [thread is not threading.current_thread() for thread in threads] == [elsewhere]
+    scanner.close()
+
+
+async def test_a_scan_that_takes_too_long_is_over_the_limit_and_holds_up_nobody() -> None:
+    may_end = threading.Event()
+    waits = Rule("waits", None, Level.TEAM, (), (Detector(Expression("y"), lambda match: may_end.wait(30)),))
+    scanner = Scanner([waits], limit_bytes=LIMIT, limit_seconds=0.02)
+    for _ in range(4):  # more than there are threads
+        began = time.monotonic()
+        assert await scanner.narrowed("acme", chat("y" * INLINE_BYTES)) == Narrowed(Level.TEAM, ("__over_limit__",))
+        assert time.monotonic() - began < 20
+    may_end.set()
+    scanner.close()
+
+
+async def test_a_text_over_the_limit_takes_no_thread() -> None:
+    scanner = Scanner([replace(CODENAME, workspaces=None)], limit_bytes=1000)
+    scanner.close()  # a thread could not be had any more
+    assert (await scanner.narrowed("acme", chat("y" * 5000))).by == ("__over_limit__",)
