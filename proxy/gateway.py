@@ -19,9 +19,9 @@ from observability.record import Record, Recorder
 from proxy.answers import metadata_document, model_list, one_model, refusal_answer
 from proxy.directory.membership import Named, select_scope
 from proxy.directory.snapshot import Snapshot
-from proxy.engines.body import read_body
-from proxy.engines.profile import Operation
-from proxy.engines.stamp import StampedRequest, stamp
+from proxy.engines.body import open_body, read_request
+from proxy.engines.profile import Endpoint, Operation
+from proxy.engines.stamp import CountRequest, StampedRequest, count, stamp
 from proxy.identity import Identity
 from proxy.identity.credential import credential
 from proxy.isolation.ring import KeyRing
@@ -57,6 +57,12 @@ class Engines(Protocol):
 
     def model(self, scope: Scope, model: str) -> None:
         """Raises ModelNotAllowed, ModelNotFound or EngineUnavailable for what is not among them."""
+        ...
+
+    def endpoint(self, scope: Scope, model: str, operation: Operation) -> Endpoint:
+        """The endpoint, with its table of fields, of the engine that serves the model. Raises ModelNotAllowed,
+        ModelNotFound, EngineUnavailable, and EndpointNotAllowed where the engine's kind has no such endpoint.
+        """
         ...
 
     def replicas(self, scope: Scope, model: str, operation: Operation) -> Sequence[Pool]:
@@ -164,11 +170,11 @@ class Gateway:
 
     def _stamp(
         self, wanted: Generate, body: bytes, admission: Admission, record: Record
-    ) -> tuple[StampedRequest, Sequence[Pool]]:
+    ) -> tuple[StampedRequest | CountRequest, Sequence[Pool]]:
         """The body, rebuilt from what is allowed, with the salt of its border; and who may take it."""
         began = time.perf_counter()
-        operation = wanted.endpoint.operation
-        asked = read_body(wanted.endpoint, body)
+        operation = wanted.operation
+        opened = open_body(body)
         snapshot = self.directory.current()
         # An upload can take a minute: what the directory says now counts, not what it said before.
         scope = (
@@ -176,10 +182,14 @@ class Gateway:
             if snapshot is admission.snapshot
             else self._select(snapshot, admission.identity, admission.named)
         )
+        asked = read_request(self.engines.endpoint(scope, opened.model, operation), opened)
         replicas = self.engines.replicas(scope, asked.model, operation)
         record.asked(operation.value, asked.model, asked.stream)
         unit = scope.unit(asked.model)
         record.scoped(scope.workspace, scope.project, scope.collection, str(unit))
+        if asked.endpoint.salt is None:
+            record.stage("stamp", time.perf_counter() - began)
+            return count(asked, request_id=record.request_id), replicas
         salt = self.keys.salt(unit, snapshot.ring)
         record.stamped(salt.fingerprint, salt.key_id, salt.epoch)
         stamped = stamp(asked, salt, request_id=record.request_id, show_reuse=scope.show_reuse)

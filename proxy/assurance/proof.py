@@ -17,7 +17,8 @@ from typing import Final, Literal
 
 from proxy.assurance.verdict import DISTURBED, NOT_PROBED, Finding, Reuse, Verdict, judge
 from proxy.engines.body import read_body
-from proxy.engines.profile import Endpoint, Operation
+from proxy.engines.kinds import VLLM
+from proxy.engines.profile import Endpoint, Operation, Profile
 from proxy.engines.stamp import StampedRequest, stamp
 from proxy.engines.usage import Usage, read_usage
 from proxy.isolation.salt import Salt, SaltKey, salt_for
@@ -31,6 +32,8 @@ PROBE_SECONDS: Final = 120.0
 # until its text is certain to hold two of them.
 _WORDS: Final = (60, 300, 2400)
 _FEWEST_OTHER_SALTS: Final = 2
+# Where an engine does not tell how many caches are behind its address: as many as the GPUs of one machine.
+_UNTOLD_CACHES: Final = 8
 _NOT_SERVED: Final = frozenset({404, 405, 501})
 
 _CACHING: Final = re.compile(rb'^vllm:cache_config_info\{[^}]*enable_prefix_caching="(True|False)"', re.MULTILINE)
@@ -55,16 +58,28 @@ class Counting:
 PATIENT: Final = Counting()
 
 
-async def prove(pool: Pool, endpoint: Endpoint, model: str, key: SaltKey, *, counting: Counting = PATIENT) -> Finding:
-    """What the endpoint does with a salt. Raises EngineUnreachable where there is no engine to ask."""
-    page = await _page(pool)
+async def prove(
+    pool: Pool,
+    endpoint: Endpoint,
+    model: str,
+    key: SaltKey,
+    *,
+    profile: Profile = VLLM,
+    counting: Counting = PATIENT,
+) -> Finding:
+    """What the endpoint does with a salt. Raises EngineUnreachable where there is no engine to ask.
+
+    Only a kind that counts in its metrics is asked for them; what another might write there means something else.
+    """
+    page = await _page(pool) if profile.counts_in_metrics else _Page(b"")
+    caches = page.caches if profile.counts_in_metrics else _UNTOLD_CACHES
     finding = NOT_PROBED
     for words in _WORDS:
-        measured = await _measured(_Probe(pool, endpoint, model, key, counting, words), caches=page.caches)
+        measured = await _measured(_Probe(pool, endpoint, model, key, counting, words, profile), caches=caches)
         if isinstance(measured, Finding):
             # A longer text may be too long for the model; what the shorter one said is then the better word.
             return measured if finding is NOT_PROBED else finding
-        finding = judge(measured, prefix_caching=page.prefix_caching)
+        finding = judge(measured, profile, prefix_caching=page.prefix_caching)
         if finding.verdict is not Verdict.UNKNOWN or measured.same_salt != 0:
             return finding
     return finding
@@ -93,6 +108,7 @@ class _Probe:
     key: SaltKey
     counting: Counting
     words: int
+    profile: Profile
 
 
 async def _measured(probe: _Probe, *, caches: int) -> Reuse | Finding:
@@ -135,7 +151,7 @@ async def _reuse(probe: _Probe, *, caches: int) -> Reuse:
 
 
 async def _reused(probe: _Probe, text: str, salt: Salt) -> int | None:
-    if _is_counted(probe.endpoint):
+    if _is_counted(probe.endpoint) and probe.profile.counts_in_metrics:
         return await _counted(probe, text, salt)
     usage = await _used(probe, text, salt)
     return usage.reused if usage is not None else None
@@ -204,6 +220,8 @@ def _question(operation: Operation, text: str) -> dict[str, object]:
             return {"input": text, "max_output_tokens": 1}
         case Operation.EMBEDDINGS:
             return {"input": text}
+        case Operation.COUNT_TOKENS:
+            raise ValueError("it computes no prompt, so there is nothing to prove")
 
 
 @dataclass(frozen=True, slots=True)

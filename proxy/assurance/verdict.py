@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
 
+from proxy.engines.profile import Profile
+
 
 class Verdict(Enum):
     """Contract section 5, proof."""
@@ -51,8 +53,10 @@ class Reuse:
     told_by: Literal["answer", "metrics"] = "answer"
 
 
-def judge(reuse: Reuse, *, prefix_caching: bool | None) -> Finding:
-    """`prefix_caching` is what the engine's own metrics say of its configuration, None where they say nothing."""
+def judge(reuse: Reuse, profile: Profile, *, prefix_caching: bool | None) -> Finding:
+    """`profile` has the words for what an operator can do. `prefix_caching` is what the engine's own metrics say of its
+    configuration, None where they say nothing.
+    """
     for tokens, who in ((reuse.first, "a fresh salt"), *((other, "another salt") for other in reuse.other_salts)):
         if tokens is not None and tokens > 0:
             return Finding(
@@ -61,16 +65,18 @@ def judge(reuse: Reuse, *, prefix_caching: bool | None) -> Finding:
     if not reuse.same_salt and prefix_caching is False:
         return Finding(Verdict.NO_CACHE, "the engine's metrics say that prefix caching is off")
     if not reuse.other_salts or None in (reuse.first, reuse.same_salt, *reuse.other_salts):
-        return Finding(Verdict.UNKNOWN, _NOT_TOLD[reuse.told_by])
+        return Finding(Verdict.UNKNOWN, _not_told(reuse, profile))
     if reuse.same_salt == 0:
         return Finding(
             Verdict.UNKNOWN,
-            "the same salt reused nothing: is prefix caching on (--enable-prefix-caching), is the cache large enough?",
+            f"the same salt reused nothing: {profile.reuses_prefixes}",
         )
     return Finding(Verdict.PROVEN, f"the same salt reused {reuse.same_salt} prompt tokens, another salt none")
 
 
-_NOT_TOLD = {
-    "answer": "the engine does not report reused tokens: start vLLM with --enable-prompt-tokens-details",
-    "metrics": "the engine's /metrics do not count this endpoint's prompts (vllm:prefix_cache_queries_total)",
-}
+def _not_told(reuse: Reuse, profile: Profile) -> str:
+    if reuse.told_by == "answer":
+        return f"the engine does not report reused tokens: {profile.reports_reuse}"
+    if profile.counts_in_metrics:
+        return "the engine's /metrics do not count this endpoint's prompts (vllm:prefix_cache_queries_total)"
+    return f"{profile.title} reports no reuse on this endpoint, so nobody can tell whether it separates"

@@ -32,7 +32,8 @@ from proxy.cli.configuration import add_configuration
 from proxy.directory.connect import open_store
 from proxy.directory.snapshot import NOTHING_READ, Snapshot, read
 from proxy.directory.store import StoreUnavailable
-from proxy.engines.profile import ENDPOINTS, Endpoint
+from proxy.engines.kinds import faulty_fields
+from proxy.engines.profile import Endpoint
 from proxy.identity.issuer import KeysNotFetchedError, TrustedIssuer
 from proxy.isolation.ring import Ring
 from proxy.isolation.salt import SaltKey
@@ -135,7 +136,7 @@ def _configuration(path: Path, show: _Told | _Shown) -> Settings | None:
     except ConfigurationFaults as error:
         faults = error.faults
     else:
-        faults = tuple(faulty_certificates(loaded.settings))
+        faults = (*faulty_certificates(loaded.settings), *faulty_fields(loaded.settings))
         if not faults:
             show.line(Line(Level.OK, "configuration", "", str(path)))
             for warning in loaded.warnings:
@@ -292,7 +293,9 @@ async def _replica(
         async with asyncio.timeout(MODELS_SECONDS), leash(replica.pool, _do_nothing) as held:
             replica.models = await told_models(held)
     except EngineUnreachable as error:
-        yield Line(Level.FAULT, part, "", f"{error}. Is it running, is it vLLM, does it need an `api_key`?")
+        yield Line(
+            Level.FAULT, part, "", f"{error}. Is it running, is it {engine.profile.title}, does it need an `api_key`?"
+        )
         return
     except TimeoutError:
         yield Line(Level.FAULT, part, "", f"it did not list its models within {MODELS_SECONDS:g} s")
@@ -331,8 +334,8 @@ async def _proofs(part: str, engine: Engine, replica: Replica, model: str, key: 
     usable = False
     try:
         async with asyncio.timeout(PROOF_SECONDS):
-            for endpoint in ENDPOINTS:
-                finding = await prove(replica.pool, endpoint, model, key)
+            for endpoint in engine.profile.salted:
+                finding = await prove(replica.pool, endpoint, model, key, profile=engine.profile)
                 usable |= finding.is_served and finding.allows(engine.proof)
                 yield _proof(part, engine, endpoint, finding)
     except EngineUnreachable as error:
