@@ -79,7 +79,7 @@ async def prove(
         if isinstance(measured, Finding):
             # A longer text may be too long for the model; what the shorter one said is then the better word.
             return measured if finding is NOT_PROBED else finding
-        finding = judge(measured, profile, prefix_caching=page.prefix_caching)
+        finding = judge(measured, prefix_caching=page.prefix_caching, profile=profile)
         if finding.verdict is not Verdict.UNKNOWN or measured.same_salt != 0:
             return finding
     return finding

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
 
+from proxy.engines.kinds import VLLM
 from proxy.engines.profile import Profile
 
 
@@ -53,7 +54,7 @@ class Reuse:
     told_by: Literal["answer", "metrics"] = "answer"
 
 
-def judge(reuse: Reuse, profile: Profile, *, prefix_caching: bool | None) -> Finding:
+def judge(reuse: Reuse, *, prefix_caching: bool | None, profile: Profile = VLLM) -> Finding:
     """`profile` has the words for what an operator can do. `prefix_caching` is what the engine's own metrics say of its
     configuration, None where they say nothing.
     """

@@ -80,10 +80,8 @@ def _generation(limits: EngineLimits) -> dict[str, Line]:
         "ignore_eos": BOOLEAN,
         "include_stop_str_in_output": BOOLEAN,
         "skip_special_tokens": BOOLEAN,
-        "return_tokens_as_token_ids": BOOLEAN,
     }
     grammars: Mapping[str, Rule] = {
-        "response_format": response_format(limits),
         "guided_json": schema(str | dict[str, object], "an object or a string", limits),
         "guided_regex": regex(limits),
         "guided_grammar": grammar(limits),
@@ -143,10 +141,12 @@ def _chat_fields(limits: EngineLimits) -> dict[str, Line]:
             {
                 "max_completion_tokens": answer_tokens(limits),
                 "logprobs": BOOLEAN,
+                "return_tokens_as_token_ids": BOOLEAN,
                 "reasoning_effort": EFFORT,
                 "thinking": passes(bool | _Thinking, "true, false, or an object with a type"),
             },
         ),
+        **lines(_COMPILED, _CHAT, {"response_format": response_format(limits)}),
         **lines("more would be the whole vocabulary", _VALIDATE, {"top_logprobs": whole(0, limits.logprobs)}),
         **lines("Dynamo has not got it, so the answer would not be what was asked", _CHAT, OPENAI_ONLY),
     }
@@ -164,6 +164,11 @@ def _completions_fields(limits: EngineLimits) -> dict[str, Line]:
             "becomes prompt logprobs, which are computed without the cache at everybody's cost",
             _COMPLETIONS,
             {"echo": Refuses("echo is not enabled on this deployment. You have the prompt that you sent.")},
+        ),
+        **lines(
+            "Dynamo has it for chat only",
+            _COMPLETIONS,
+            {"response_format": Refuses("response_format is not supported for completions. Use guided_json.")},
         ),
         **lines(
             "a tensor to deserialise",

@@ -17,8 +17,9 @@ from aiohttp import web
 from proxy.assurance.engines import Engine, Engines, Model, Replica, served_by
 from proxy.assurance.leash import leash
 from proxy.demo.simulator import AT_ONCE, Endpoint, EngineShape, Flaws, Pace, Simulator
-from proxy.engines.profile import ENDPOINTS, Operation
+from proxy.engines.kinds import VLLM
 from proxy.engines.profile import Endpoint as Profile
+from proxy.engines.profile import Operation
 from proxy.isolation.salt import SaltKey
 from proxy.isolation.scope import Scope
 from proxy.isolation.unit import Level
@@ -76,7 +77,7 @@ def verdicts(replica: Replica) -> dict[str, str]:
 
 
 def is_settled(engine: Engine) -> bool:
-    return all(len(replica.findings) == len(ENDPOINTS) for replica in engine.replicas)
+    return all(len(replica.findings) == len(VLLM.salted) for replica in engine.replicas)
 
 
 def pools(engines: Engines, operation: Operation = Operation.CHAT, scope: Scope = SCOPE) -> Sequence[Pool]:
@@ -96,17 +97,17 @@ def refusal(engines: Engines, operation: Operation = Operation.CHAT) -> EngineUn
 async def test_a_sound_engine_may_take_every_endpoint() -> None:
     async with Simulator(SHAPE) as sound, following(engine_at(sound.url)) as engines:
         await until(lambda: engines.ready)
-        for endpoint in ENDPOINTS:
+        for endpoint in VLLM.salted:
             assert pools(engines, endpoint.operation)
 
 
 @pytest.mark.parametrize("proof", ["strict", "warn"])
-@pytest.mark.parametrize("failing", ENDPOINTS, ids=lambda endpoint: endpoint.operation.value)
+@pytest.mark.parametrize("failing", VLLM.salted, ids=lambda endpoint: endpoint.operation.value)
 async def test_only_the_endpoint_that_fails_is_refused_and_only_under_strict(failing: Profile, proof: Proof) -> None:
     shape = replace(SHAPE, flaws=Flaws(ignores_salt=frozenset({Endpoint(failing.path)})))
     async with Simulator(shape) as flawed, following(engine := engine_at(flawed.url, proof=proof)) as engines:
         await until(lambda: is_settled(engine))
-        for other in ENDPOINTS:
+        for other in VLLM.salted:
             if other is failing and proof == "strict":
                 assert "does not separate by cache_salt" in refusal(engines, other.operation).message
             else:
@@ -195,7 +196,7 @@ async def test_another_engine_at_the_same_address_is_never_used_on_the_old_ones_
                 refusal(engines)
                 await until(lambda: is_settled(engine))
                 assert set(verdicts(engine.replicas[0]).values()) == {"failed"}
-                for endpoint in ENDPOINTS:
+                for endpoint in VLLM.salted:
                     refusal(engines, endpoint.operation)
                 probes = {received.salt for received in leaky.requests}
                 assert all(salt is not None and salt.startswith("sg1-") for salt in probes)
@@ -284,7 +285,7 @@ async def test_after_a_cut_the_same_process_keeps_its_proof_and_another_is_prove
                 assert set(verdicts(engine.replicas[0]).values()) == {"proven"}
             else:
                 await until(lambda: is_settled(engine))
-                assert len(sound.requests) >= 4 * len(ENDPOINTS)
+                assert len(sound.requests) >= 4 * len(VLLM.salted)
         await pipe.stop()
 
 
@@ -334,7 +335,7 @@ async def test_of_several_replicas_only_the_proven_ones_are_used() -> None:
         engine = engine_at(leaky.url, sound.url)
         async with following(engine) as engines:
             await until(lambda: is_settled(engine))
-            for endpoint in ENDPOINTS:
+            for endpoint in VLLM.salted:
                 assert list(pools(engines, endpoint.operation)) == [engine.replicas[1].pool]
 
 

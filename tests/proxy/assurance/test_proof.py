@@ -15,17 +15,17 @@ import pytest
 from proxy.assurance.proof import Counting, process_start, prove
 from proxy.assurance.verdict import DISTURBED, Finding, Verdict
 from proxy.demo.simulator import ALL_ENDPOINTS, AT_ONCE, Endpoint, EngineShape, Flaws, Pace, Simulator
-from proxy.engines.profile import ENDPOINTS
+from proxy.engines.kinds import VLLM
 from proxy.engines.profile import Endpoint as Profile
 from proxy.isolation.salt import SaltKey
 from proxy.relay.question import EngineUnreachable
 from tests.proxy.assurance.facade import Facade, pool_of
 
 KEY = SaltKey("k1", b"0123456789abcdef0123456789abcdef")
-CHAT, COMPLETIONS, RESPONSES, MESSAGES, EMBEDDINGS = ENDPOINTS
+CHAT, COMPLETIONS, RESPONSES, MESSAGES, EMBEDDINGS = VLLM.salted
 COUNTING = Counting(within_seconds=0.3, tries=6, pause_seconds=0.05)
 SHAPE = EngineShape(pace=AT_ONCE)
-EVERY = pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.operation.value)
+EVERY = pytest.mark.parametrize("endpoint", VLLM.salted, ids=lambda endpoint: endpoint.operation.value)
 
 
 def flawed(**flaws: object) -> EngineShape:
