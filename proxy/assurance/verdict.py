@@ -26,11 +26,14 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A verdict and the check behind it, in words for an operator. `is_served`: the engine has such an endpoint."""
+    """A verdict and the check behind it, in words for an operator. `is_served`: the engine has such an endpoint.
+    `is_provable`: some setting of the engine could lead to a proof.
+    """
 
     verdict: Verdict
     check: str
     is_served: bool = True
+    is_provable: bool = True
 
     def allows(self, proof: Literal["strict", "warn", "off"]) -> bool:
         """Whether a request may go to this endpoint under the engine's `proof` setting."""
@@ -66,7 +69,7 @@ def judge(reuse: Reuse, *, prefix_caching: bool | None, profile: Profile = VLLM)
     if not reuse.same_salt and prefix_caching is False:
         return Finding(Verdict.NO_CACHE, "the engine's metrics say that prefix caching is off")
     if not reuse.other_salts or None in (reuse.first, reuse.same_salt, *reuse.other_salts):
-        return Finding(Verdict.UNKNOWN, _not_told(reuse, profile))
+        return _not_told(reuse, profile)
     if reuse.same_salt == 0:
         return Finding(
             Verdict.UNKNOWN,
@@ -75,9 +78,16 @@ def judge(reuse: Reuse, *, prefix_caching: bool | None, profile: Profile = VLLM)
     return Finding(Verdict.PROVEN, f"the same salt reused {reuse.same_salt} prompt tokens, another salt none")
 
 
-def _not_told(reuse: Reuse, profile: Profile) -> str:
+def _not_told(reuse: Reuse, profile: Profile) -> Finding:
     if reuse.told_by == "answer":
-        return f"the engine does not report reused tokens: {profile.reports_reuse}"
+        return Finding(Verdict.UNKNOWN, f"the engine does not report reused tokens: {profile.reports_reuse}")
     if profile.counts_in_metrics:
-        return "the engine's /metrics do not count this endpoint's prompts (vllm:prefix_cache_queries_total)"
-    return f"{profile.title} reports no reuse on this endpoint, so nobody can tell whether it separates"
+        return Finding(
+            Verdict.UNKNOWN,
+            "the engine's /metrics do not count this endpoint's prompts (vllm:prefix_cache_queries_total)",
+        )
+    return Finding(
+        Verdict.UNKNOWN,
+        f"{profile.title} reports no reuse on this endpoint, so nobody can tell whether it separates",
+        is_provable=False,
+    )

@@ -356,7 +356,7 @@ def _proof(part: str, engine: Engine, endpoint: Endpoint, finding: Finding) -> L
         level = Level.NOTE
     elif not finding.is_served:
         level, message = Level.NOTE, "the engine does not serve it with this model"
-    elif engine.proof == "warn" or finding == DISTURBED:
+    elif engine.proof == "warn" or finding == DISTURBED or not finding.is_provable:
         level = Level.WARNING
     else:
         level = Level.FAULT
