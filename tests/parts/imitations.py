@@ -67,8 +67,8 @@ def dynamo_salt(headers: Headers, body: Mapping[str, Any]) -> str | None:
 
 
 class Imitation:
-    """A server of one kind while entered. `requests` are its POSTs; `deaf`: it drops every salt, `silent`: it reports no
-    reuse.
+    """A server of one kind while entered. `requests` are its POSTs. `deaf`: it drops every salt; `silent`: it reports
+    no reuse.
     """
 
     def __init__(self, kind: str, engine: Simulator, *, deaf: bool = False, silent: bool = False) -> None:

@@ -54,7 +54,15 @@ async def bed_of(
         Imitation(kind, engine, deaf=deaf, silent=silent) as imitation,
         gate_bed(redis.settings(), [imitation.url], folder, kind=kind, **more) as bed,
     ):
+        await for_nothing_but_engines(bed)
         yield bed, imitation
+
+
+async def for_nothing_but_engines(bed: GateBed) -> None:
+    """Until the rest of the gate is ready: what is refused then is refused for the engine's sake."""
+    async with asyncio.timeout(20.0):
+        while not set(bed.gate.waits_for()) <= {"engines"}:
+            await asyncio.sleep(0.01)
 
 
 def error(body: bytes) -> dict[str, object]:
@@ -67,10 +75,9 @@ async def settled(bed: GateBed) -> dict[str, str]:
     """The verdicts, as soon as every endpoint was probed."""
     (engine,) = bed.gate.engines.engines
     (replica,) = engine.replicas
-    for _ in range(2000):
-        if len(replica.findings) == len(engine.profile.salted):
-            break
-        await asyncio.sleep(0.01)
+    async with asyncio.timeout(20.0):
+        while len(replica.findings) < len(engine.profile.salted):
+            await asyncio.sleep(0.01)
     return {operation.value: finding.verdict.value for operation, finding in replica.findings.items()}
 
 
@@ -295,8 +302,10 @@ async def test_tokens_are_counted_without_a_salt_and_before_any_proof(redis: Red
     raw = RawEngine([Send(json_answer(b'{"input_tokens":7,"context_management":null}'))])
     async with raw, gate_bed(redis.settings(), [raw.url], tmp_path, ready=False) as bed:
         (replica,) = bed.gate.engines.engines[0].replicas
-        while not replica.reachable or bed.gate.waits_for() != ("engines",):
-            await asyncio.sleep(0.01)
+        await for_nothing_but_engines(bed)
+        async with asyncio.timeout(20.0):
+            while not replica.reachable:
+                await asyncio.sleep(0.01)
         for prefix in ("", "/w/acme/p/apollo"):
             raw.requests.clear()
             tools = [{"name": "f", "input_schema": {"properties": {"cache_salt": {"const": "uuid"}}}}]

@@ -20,6 +20,7 @@ from proxy.demo.simulator import ALL_ENDPOINTS, AT_ONCE, Endpoint, EngineShape, 
 from proxy.directory.changes import fresh_ring, import_directory
 from proxy.directory.connect import open_store
 from proxy.directory.model import directory_from_toml
+from tests.parts.imitations import Imitation
 from tests.parts.redis_server import RedisServer
 from tests.parts.tokens import IssuerServer, TokenMint
 
@@ -273,6 +274,50 @@ async def test_an_endpoint_that_an_engine_does_not_have_is_information(
     assert answer.code == 0
     (note,) = answer.lines("note")
     assert "/v1/embeddings: the engine does not serve it" in note
+
+
+@pytest.mark.parametrize(("kind", "proven"), [("sglang", 2), ("tensorrt-llm", 1), ("dynamo", 3)])
+async def test_an_engine_of_another_kind_is_checked_on_its_own_endpoints(
+    deployment: Deployment, redis: RedisServer, kind: str, proven: int
+) -> None:
+    async with (
+        issuer_and_directory(redis) as issuer,
+        Simulator(SOUND) as simulator,
+        Imitation(kind, simulator) as sound,
+        Imitation(kind, simulator, deaf=True) as deaf,
+        Imitation(kind, simulator, silent=True) as silent,
+    ):
+        answers = []
+        for imitation in (sound, deaf, silent):
+            engines = engine(imitation.url, more=f'kind = "{kind}"')
+            deployment.configure(engines=engines, issuer=issuer, redis=redis.url)
+            answers.append(await deployment.check("--json"))
+    assert [answer.code for answer in answers] == [0, 1, 1]
+    assert len([line for line in answers[0].lines("ok") if "/v1/" in line and "proven" in line]) == proven
+    # What no setting could prove is no fault of this deployment.
+    warnings = answers[0].lines("warning")
+    assert len(warnings) == (kind == "dynamo")
+    assert all("/v1/embeddings: unknown. Dynamo reports no reuse" in line for line in warnings)
+    assert any("does not separate by cache_salt" in line for line in answers[1].lines("fault"))
+    assert any("The engine does not report reused tokens" in line for line in answers[2].lines("fault"))
+    assert not any("vLLM" in line for line in answers[2].lines("fault") if kind != "dynamo")
+
+
+async def test_a_field_that_must_not_be_added_is_a_fault_of_the_configuration(
+    deployment: Deployment, redis: RedisServer
+) -> None:
+    async with Simulator(SOUND) as simulator:
+        fields = '[[engines.limits.fields]]\nname = "extra_key"\ntype = "string"'
+        deployment.configure(
+            engines=engine(simulator.url, more=fields), issuer="https://sso.example.com", redis=redis.url
+        )
+        told = await deployment.check()
+        assert not simulator.requests
+    assert told.code == 2
+    assert told.err == (
+        "saltgate: engines.0.limits.fields.0.name: "
+        "can never pass: a cache namespace; with it a client would choose its border\n"
+    )
 
 
 async def test_an_engine_without_one_endpoint_that_may_be_used_is_a_fault(
