@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.cli import check
+from proxy.cli import check, serve
 from proxy.demo.simulator import ALL_ENDPOINTS, AT_ONCE, Endpoint, EngineShape, Flaws, Simulator
 from proxy.directory.changes import fresh_ring, import_directory
 from proxy.directory.connect import open_store
@@ -375,3 +375,15 @@ def test_the_real_command_says_no_with_its_exit_status(deployment: Deployment) -
     answer = subprocess.run(command, capture_output=True, timeout=120, check=False)
     assert (answer.returncode, answer.stderr) == (1, b"")
     assert answer.stdout.endswith(b"Not everything is right: see each fault above.\n")
+
+
+async def test_serve_starts_with_no_field_that_must_not_be_added(
+    deployment: Deployment, redis: RedisServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fields = '[[engines.limits.fields]]\nname = "cache_salt"\ntype = "string"'
+    engines = engine("http://127.0.0.1:9", more=fields)
+    deployment.configure(engines=engines, issuer="https://sso.example.com", redis=redis.url)
+    parser = argparse.ArgumentParser()
+    serve.add_arguments(parser)
+    assert await asyncio.to_thread(serve.run, parser.parse_args(["-c", str(deployment.file)])) == 2
+    assert "engines.0.limits.fields.0.name: can never pass" in capsys.readouterr().err
