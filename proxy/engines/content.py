@@ -11,7 +11,7 @@ from typing import Final
 
 from config.settings import EngineLimits
 from proxy.engines.forms import tools_extent
-from proxy.engines.rules import Opens, Shape
+from proxy.engines.rules import Opens, Refuses, Rule, Shape
 
 # Media. An engine's caches of media know no salt (vllm/v1/core/encoder_cache_manager.py), a part's `uuid` is taken as
 # its content's identity, and URLs are fetched from inside the network.
@@ -46,6 +46,16 @@ MEDIA: Final[Mapping[str, str]] = dict.fromkeys(
     ),
     NO_MEDIA,
 )
+
+
+# Of OpenAI's own protocol, in which no engine answers them.
+OPENAI_ONLY: Final[Mapping[str, Rule]] = {
+    "functions": Refuses("functions is not supported. Use tools."),
+    "function_call": Refuses("function_call is not supported. Use tool_choice.", frozenset({b'"none"', b'"auto"'})),
+    "audio": Refuses(NO_MEDIA),
+    "modalities": Refuses(NO_MEDIA, frozenset({b'["text"]'})),
+    "web_search_options": Refuses("Built-in tools are not enabled on this deployment. Leave web_search_options out."),
+}
 
 
 def texts(*types: str) -> Mapping[str, Shape]:

@@ -16,7 +16,6 @@ import msgspec
 from msgspec import Raw
 
 from proxy.engines.body import ClientRequest
-from proxy.engines.grammar import grammar_fields
 from proxy.engines.profile import Endpoint, Operation, SaltPlaces
 from proxy.isolation.salt import Salt
 
@@ -32,8 +31,7 @@ class StampedRequest:
 
     `path` is the endpoint's constant, `headers` are the lines that its engine reads a salt from, each with its CRLF.
     `hide_usage`: usage was asked for on the gate's own account, so the event that tells it is not the client's.
-    `show_reuse`: the client may see how much of its prompt was reused. `grammar`: the fields that the engine has to
-    compile a grammar from.
+    `show_reuse`: the client may see how much of its prompt was reused.
     """
 
     endpoint: Endpoint
@@ -45,7 +43,6 @@ class StampedRequest:
     stream: bool
     hide_usage: bool
     show_reuse: bool
-    grammar: tuple[str, ...]
     request_id: str
     salt: Salt
 
@@ -63,7 +60,6 @@ class StampedRequest:
         put(self, "stream", request.stream)
         put(self, "hide_usage", endpoint.usage_on_demand and request.stream and not request.wants_usage)
         put(self, "show_reuse", show_reuse)
-        put(self, "grammar", tuple(grammar_fields(request.fields, endpoint.fields)))
         put(self, "request_id", request_id)
         put(self, "salt", salt)
 

@@ -14,6 +14,7 @@ from aiohttp import web
 
 from observability.names import IsolationCheck, Outcome
 from observability.record import Record
+from proxy.engines.grammar import grammar_fields
 from proxy.engines.stamp import CountRequest, StampedRequest
 from proxy.engines.usage import clean_answer, holds_salt, read_usage
 from proxy.refusals import (
@@ -211,7 +212,7 @@ def _answer_whole(whole: WholeAnswer, stamped: StampedRequest | CountRequest, an
     caller's.
     """
     if whole.status != 200 and whole.status not in _CLIENTS_FAULT:
-        raise _refusal_for_status(whole.status, stamped.grammar if isinstance(stamped, StampedRequest) else ())
+        raise _refusal_for_status(whole.status, stamped)
     if whole.content_type.partition(b";")[0].strip().lower() != b"application/json":
         raise EngineFailed("The engine gave no JSON answer. Send the request again.", reason="engine_content_type")
     body = whole.body
@@ -227,9 +228,9 @@ def _answer_whole(whole: WholeAnswer, stamped: StampedRequest | CountRequest, an
     record.ended("ok")  # an engine's refusal of the client's own request is an answer like any other
 
 
-def _refusal_for_status(status: int, grammar: Sequence[str]) -> Refusal:
+def _refusal_for_status(status: int, stamped: StampedRequest | CountRequest) -> Refusal:
     match status:
-        case 500 if grammar:
+        case 500 if grammar := _grammar(stamped):
             return GrammarFailed(
                 f"The engine could not use the grammar or schema in {' and '.join(grammar)}. "
                 "Correct it before you send the request again: unchanged, it fails again.",
@@ -244,3 +245,7 @@ def _refusal_for_status(status: int, grammar: Sequence[str]) -> Refusal:
             )
         case _:
             return EngineFailed("The engine failed on this request. Send it again.", reason=f"engine_{status}")
+
+
+def _grammar(stamped: StampedRequest | CountRequest) -> Sequence[str]:
+    return tuple(grammar_fields(stamped)) if isinstance(stamped, StampedRequest) else ()

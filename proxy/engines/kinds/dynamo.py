@@ -15,7 +15,15 @@ import msgspec
 from msgspec import Meta
 
 from config.settings import EngineLimits
-from proxy.engines.content import CHAT_PARTS, NO_STORE, chat_messages, chat_tools, responses_input, responses_tools
+from proxy.engines.content import (
+    CHAT_PARTS,
+    NO_STORE,
+    OPENAI_ONLY,
+    chat_messages,
+    chat_tools,
+    responses_input,
+    responses_tools,
+)
 from proxy.engines.forbidden import FORBIDDEN
 from proxy.engines.forms import (
     BOOLEAN,
@@ -41,7 +49,6 @@ from proxy.engines.forms import (
     stop,
     whole,
 )
-from proxy.engines.kinds.vllm import OPENAI_ONLY
 from proxy.engines.profile import Endpoint, Line, Operation, Profile, SaltPlaces, drops, lines
 from proxy.engines.rules import Prompts, Refuses, Rule
 from proxy.refusals import Dialect

@@ -14,7 +14,7 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta
 
 from config.settings import EngineLimits
-from proxy.engines.content import chat_messages, chat_tools, parts, texts
+from proxy.engines.content import OPENAI_ONLY, chat_messages, chat_tools, parts, texts
 from proxy.engines.forbidden import FORBIDDEN
 from proxy.engines.forms import (
     BOOLEAN,
@@ -36,7 +36,6 @@ from proxy.engines.forms import (
     stop,
     whole,
 )
-from proxy.engines.kinds.vllm import OPENAI_ONLY
 from proxy.engines.profile import Endpoint, Line, Operation, Profile, SaltPlaces, drops, lines
 from proxy.engines.rules import Prompts, Refuses, Rule, Shape
 from proxy.refusals import Dialect

@@ -13,7 +13,7 @@ from typing import Final, Literal
 import msgspec
 
 from config.settings import EngineLimits
-from proxy.engines.content import CHAT_PARTS, chat_messages, chat_tools
+from proxy.engines.content import CHAT_PARTS, OPENAI_ONLY, chat_messages, chat_tools
 from proxy.engines.forbidden import FORBIDDEN
 from proxy.engines.forms import (
     BOOLEAN,
@@ -33,7 +33,6 @@ from proxy.engines.forms import (
     stop,
     whole,
 )
-from proxy.engines.kinds.vllm import OPENAI_ONLY
 from proxy.engines.profile import Endpoint, Line, Operation, Profile, SaltPlaces, drops, lines
 from proxy.engines.rules import MAX_TOKEN_ID, Refuses, Rule
 from proxy.refusals import Dialect
