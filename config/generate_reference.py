@@ -42,6 +42,7 @@ _FORMS: Final = (
     (values.ScanLimit, "size"),
     (values.Share, "number"),
     (values.Count, "whole number"),
+    (values.AtLeastOne, "whole number, 1 or more"),
     (values.Flag, "true or false"),
     (values.ClaimPath, "list of strings"),
     (values.ClaimPaths, "list of strings, or of such lists"),

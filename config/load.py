@@ -178,7 +178,6 @@ _EXPECTED: Final = {
     "string_too_short": "write a string that is not empty",
     "tuple_type": "write a list",
     "int_type": "write a whole number",
-    "greater_than_equal": "write a whole number that is not negative",
     "bool_type": "write true or false",
     "dataclass_type": "write a table",
 }
@@ -201,6 +200,8 @@ def _message(error: ErrorDetails, location: Sequence[str]) -> str:
             return f"is empty; {_NEEDED.get(key, 'write at least one item, or leave the key out')}"
         case "value_error":
             return str(error["ctx"]["error"])
+        case "greater_than_equal":
+            return f"write a whole number, {error['ctx']['ge']} or more"
         case "literal_error":
             return f"write {error['ctx']['expected']}"
         case kind:

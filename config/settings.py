@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from config.values import (
+    AtLeastOne,
     BaseUrl,
     ClaimPath,
     ClaimPaths,
@@ -73,11 +74,44 @@ class Admin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AddedField:
+    """A field of request bodies that clients may send to this engine beyond what its profile lets pass, at every
+    endpoint. It takes plain values only: what stands in an object could not be decided. A field that the profile
+    drops, refuses or passes already cannot be added; `proxy/engines/fields.md` lists them all.
+    """
+
+    name: Text  # As it stands in the body, of letters, digits and underscores.
+    type: Literal["boolean", "integer", "number", "string"]  # A string has at most 1024 characters.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineLimits:
+    """What one request may ask of this engine. More is refused with 400 and the field's name. A bound above the
+    engine's own changes nothing: the engine refuses then.
+    """
+
+    n: AtLeastOne = 8  # Answers to one prompt; each is a request of its own to the engine's scheduler.
+    prompts: AtLeastOne = 64  # Prompts in one /v1/completions.
+    inputs: AtLeastOne = 2048  # Texts in one /v1/embeddings.
+    logprobs: Count = 20  # Alternatives told per token (`logprobs`, `top_logprobs`).
+    stop: Count = 16  # Stop strings, each of at most 1024 characters.
+    # Tokens of one answer (`max_tokens` and its kin), where the client names a number. Absent: the model's length
+    # bounds them.
+    max_tokens: AtLeastOne | None = None
+    schema_bytes: Size = 256 * 1024  # One schema, grammar or response format, in bytes of JSON.
+    tools_bytes: Size = 1024 * 1024  # All tools of a request, in bytes of JSON.
+    # Levels of objects and arrays in a schema or in tools. vLLM takes 64, and up to 8 wrap a schema.
+    schema_depth: AtLeastOne = 72
+    fields: tuple[AddedField, ...] = ()  # Fields beyond the profile's.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
     """One engine, in one or more replicas."""
 
     name: Text  # The engine's name in logs and metrics.
-    kind: Literal["vllm"] = "vllm"  # Which profile of endpoints and fields holds.
+    # Which profile of endpoints and fields holds: `proxy/engines/fields.md`.
+    kind: Literal["vllm", "sglang", "tensorrt-llm", "dynamo"] = "vllm"
     urls: SomeOf[BaseUrl]  # The replicas: http://…, https://…, or unix:/path.
     # The models that it serves; asked of the engine where absent. One model at two engines is a fault.
     models: SomeOf[Text] | None = None
@@ -87,6 +121,7 @@ class Engine:
     proof: Literal["strict", "warn", "off"] = "strict"
     ca: ReadableFile | None = None  # PEM file of a private authority.
     client_cert: ClientCertificate | None = None  # Shown to the engine.
+    limits: EngineLimits = field(default_factory=EngineLimits)  # What one request may ask.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

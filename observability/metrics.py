@@ -16,6 +16,7 @@ from observability.exposition import Series, Snapshot
 from observability.families import FAMILIES, Family
 from observability.names import (
     ISOLATION_CHECKS,
+    OPERATIONS_WITHOUT_USAGE,
     OTHER,
     OUTCOMES,
     PROOF_STATES,
@@ -143,6 +144,8 @@ class Metrics:
         )
 
     def _finish_sent(self, record: Record, workspace: str, project: str, model: str) -> None:
+        if record.operation in OPERATIONS_WITHOUT_USAGE:
+            return
         self._observe(families.MODEL_DURATION, (model, str(record.outcome)), record.duration_seconds)
         if record.stream:
             self._add(families.ACTIVE_STREAMS, (model,), -1.0)

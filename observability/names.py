@@ -111,6 +111,8 @@ GEN_AI_OPERATIONS: Final = {
     "messages": "chat",
     "embeddings": "embeddings",
 }
+# What is answered without computing a prompt: its tokens are nobody's usage.
+OPERATIONS_WITHOUT_USAGE: Final = frozenset({"count_tokens"})
 
 # Our own attributes. Times are seconds as double.
 REQUEST_ID: Final = "saltgate.request.id"

@@ -246,7 +246,8 @@ class Record:
     def asked(self, operation: str, model: str, stream: bool) -> None:
         """What the caller wants, before any of it is checked. To be said before `stamped` and `sent`.
 
-        `operation` is the gate's word for the endpoint: `chat`, `completions`, `responses`, `messages`, `embeddings`.
+        `operation` is the gate's word for the endpoint: `chat`, `completions`, `responses`, `messages`, `embeddings`,
+        `count_tokens`.
         """
         self.operation = operation
         self.requested_model = _text(model, 128)

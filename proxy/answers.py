@@ -29,8 +29,10 @@ def refusal_answer(
 
 
 def refusal_headers(refusal: Refusal, public_url: str) -> bytes:
-    """Retry-After (RFC 9110 section 10.2.3), and the challenge of RFC 6750 section 3 with RFC 9728's pointer."""
-    lines = b""
+    """Retry-After (RFC 9110 section 10.2.3), the challenge of RFC 6750 section 3 with RFC 9728's pointer, and the line
+    by which the SDKs of OpenAI and Anthropic are told not to send the same again.
+    """
+    lines = b"" if refusal.resend else b"x-should-retry: false\r\n"
     if refusal.retry_after is not None:
         lines += b"Retry-After: %d\r\n" % refusal.retry_after
     if isinstance(refusal, Unauthenticated):

@@ -29,6 +29,7 @@ from proxy.assurance.verdict import Verdict
 from proxy.channel import WorkerState
 from proxy.directory.connect import open_store, removal_policy
 from proxy.directory.view import DirectoryView
+from proxy.engines.kinds import profile_of
 from proxy.gateway import Gateway, Policy
 from proxy.identity.issuers import TrustedIssuers, open_issuers
 from proxy.isolation.narrowing import Rule, Unseen, isolation_rule
@@ -248,6 +249,7 @@ def configured_engine(engine: EngineSettings, connect_seconds: float) -> Engine:
         replicas=tuple(
             Replica(partial(Pool, _address(engine, url), connect_seconds=connect_seconds)) for url in engine.urls
         ),
+        profile=profile_of(engine),
     )
 
 

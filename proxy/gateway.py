@@ -19,22 +19,22 @@ from observability.record import Record, Recorder
 from proxy.answers import metadata_document, model_list, one_model, refusal_answer
 from proxy.directory.membership import Named, select_scope
 from proxy.directory.snapshot import Snapshot
-from proxy.engines.body import ClientRequest, read_body
+from proxy.engines.body import ClientRequest, open_body, read_request
 from proxy.engines.presented import presented_salt
 from proxy.engines.profile import Endpoint, Operation
-from proxy.engines.stamp import StampedRequest, stamp
+from proxy.engines.stamp import CountRequest, StampedRequest, count, stamp
 from proxy.identity import Identity
 from proxy.identity.credential import credential
 from proxy.isolation.narrowing import Narrowed
 from proxy.isolation.ring import KeyRing
 from proxy.isolation.scope import Scope
 from proxy.isolation.unit import Level
-from proxy.refusals import Draining, Refusal
+from proxy.refusals import Draining, EngineUnavailable, Refusal
 from proxy.relay.answer import Answer
 from proxy.relay.downstream import ClientGone
 from proxy.relay.pool import Pool
 from proxy.relay.relay import Relay
-from proxy.routes import ListModels, ResourceMetadata, Route, dialect_of, find_route, named_scope
+from proxy.routes import Generate, ListModels, ResourceMetadata, Route, dialect_of, find_route, named_scope
 from proxy.uploads import check_framing, read_upload
 
 
@@ -59,6 +59,12 @@ class Engines(Protocol):
 
     def model(self, scope: Scope, model: str) -> None:
         """Raises ModelNotAllowed, ModelNotFound or EngineUnavailable for what is not among them."""
+        ...
+
+    def endpoint(self, scope: Scope, model: str, operation: Operation) -> Endpoint:
+        """The endpoint, with its table of fields, of the engine that serves the model. Raises ModelNotAllowed,
+        ModelNotFound, EngineUnavailable, and EndpointNotAllowed where the engine's kind has no such endpoint.
+        """
         ...
 
     def replicas(self, scope: Scope, model: str, operation: Operation) -> Sequence[Pool]:
@@ -108,6 +114,14 @@ class Admission:
     named: Named
     snapshot: Snapshot
     scope: Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a caller asks for; and where he is another saltgate, the salt that he stamped."""
+
+    request: ClientRequest
+    presented: str | None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -163,10 +177,9 @@ class Gateway:
             request, maximum_bytes=self.policy.maximum_body_bytes, seconds=self.policy.request_seconds
         )
         record.stage("body", time.perf_counter() - began)
-        asked = _read_body(route.wanted.endpoint, body, record)
-        presented = presented_salt(body) if self.policy.is_gate(admission.identity) else None
-        admission, content = await self._scan(asked, admission, record)
-        stamped, replicas = self._stamp(asked, presented, admission, content, record)
+        asked, admission = self._read(route.wanted, body, admission, record)
+        content, admission = await self._scan(asked, admission, record)
+        stamped, replicas = self._stamp(asked, content, admission, record)
         return await self.relay.relay(stamped, replicas, request, record)
 
     async def _admit(self, headers: Sequence[tuple[str, str]], route: Route, record: Record) -> Admission:
@@ -183,19 +196,30 @@ class Gateway:
         record.stage("directory", time.perf_counter() - authenticated)
         return admission
 
-    async def _scan(self, asked: ClientRequest, admission: Admission, record: Record) -> tuple[Admission, Level | None]:
-        """The admission as of now, and the border that the rules of its workspace give to what is asked."""
+    def _read(self, wanted: Generate, body: bytes, admission: Admission, record: Record) -> tuple[Asked, Admission]:
+        """What is asked, by the table of the engine that serves its model, and the admission as of now."""
+        began = time.perf_counter()
+        opened = open_body(body)
         admission = self._as_of_now(admission)
-        while self.rules.hold_in(workspace := admission.scope.workspace):
+        endpoint = self.engines.endpoint(admission.scope, opened.model, wanted.operation)
+        request = read_request(endpoint, opened)
+        in_front = endpoint.salt is not None and self.policy.is_gate(admission.identity)
+        asked = Asked(request, presented_salt(opened) if in_front else None)
+        record.stage("stamp", time.perf_counter() - began)
+        return asked, admission
+
+    async def _scan(self, asked: Asked, admission: Admission, record: Record) -> tuple[Level | None, Admission]:
+        """The border that the rules of the workspace give to what is asked, and the admission as of then."""
+        while asked.request.endpoint.salt is not None and self.rules.hold_in(workspace := admission.scope.workspace):
             began = time.perf_counter()
-            narrowed = await self.rules.narrowed(workspace, asked)
+            narrowed = await self.rules.narrowed(workspace, asked.request)
             record.stage("scan", time.perf_counter() - began)
             admission = self._as_of_now(admission)
             # Who named no scope may be in another workspace by now: other rules.
             if admission.scope.workspace == workspace:
                 record.narrowed(narrowed.by)
-                return admission, narrowed.level
-        return admission, None
+                return narrowed.level, admission
+        return None, admission
 
     def _as_of_now(self, admission: Admission) -> Admission:
         """An upload and a scan take their time: what the directory says now counts, not what it said before."""
@@ -206,28 +230,34 @@ class Gateway:
         return Admission(admission.identity, admission.named, snapshot, scope)
 
     def _stamp(
-        self,
-        asked: ClientRequest,
-        presented: str | None,
-        admission: Admission,
-        content: Level | None,
-        record: Record,
-    ) -> tuple[StampedRequest, Sequence[Pool]]:
+        self, asked: Asked, content: Level | None, admission: Admission, record: Record
+    ) -> tuple[StampedRequest | CountRequest, Sequence[Pool]]:
         """The body, rebuilt from what is allowed, with the salt of its border; and who may take it."""
         began = time.perf_counter()
-        operation = asked.endpoint.operation
-        scope = admission.scope
-        replicas = self.engines.replicas(scope, asked.model, operation)
-        record.asked(operation.value, asked.model, asked.stream)
-        unit = scope.unit(asked.model, content)
+        request, scope = asked.request, admission.scope
+        replicas = self._replicas(request, scope)
+        record.asked(request.endpoint.operation.value, request.model, request.stream)
+        unit = scope.unit(request.model, content)
         record.scoped(scope.workspace, scope.project, scope.collection, str(unit))
+        if request.endpoint.salt is None:
+            record.stage("stamp", time.perf_counter() - began)
+            return count(request, request_id=record.request_id), replicas
         salt = self.keys.salt(unit, admission.snapshot.ring, self.wall_clock())
-        if presented is not None:
-            salt = self.keys.within(salt, presented)
+        if asked.presented is not None:
+            salt = self.keys.within(salt, asked.presented)
         record.stamped(salt.fingerprint, salt.key_id, salt.epoch)
-        stamped = stamp(asked, salt, request_id=record.request_id, show_reuse=scope.show_reuse)
+        stamped = stamp(request, salt, request_id=record.request_id, show_reuse=scope.show_reuse)
         record.stage("stamp", time.perf_counter() - began)
         return stamped, replicas
+
+    def _replicas(self, request: ClientRequest, scope: Scope) -> Sequence[Pool]:
+        """Who may take the request: of the engine by whose table it was read, also where a scan took its time."""
+        operation = request.endpoint.operation
+        if self.engines.endpoint(scope, request.model, operation) is not request.endpoint:
+            raise EngineUnavailable(
+                "Another engine serves this model since a moment ago. Send the request again.", reason="engine_changed"
+            )
+        return self.engines.replicas(scope, request.model, operation)
 
     def _list_models(
         self, request: web.BaseRequest, wanted: ListModels, scope: Scope, record: Record
@@ -236,10 +266,3 @@ class Gateway:
             return model_list(request, record, self.engines.models(scope))
         self.engines.model(scope, wanted.model)
         return one_model(request, record, wanted.model)
-
-
-def _read_body(endpoint: Endpoint, body: bytes, record: Record) -> ClientRequest:
-    began = time.perf_counter()
-    asked = read_body(endpoint, body)
-    record.stage("stamp", time.perf_counter() - began)
-    return asked

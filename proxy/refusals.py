@@ -20,13 +20,16 @@ class Dialect(Enum):
 
 
 class Refusal(Exception):  # noqa: N818 - not an error of the program: an answer
-    """A request that goes no further. `retry_after` is in whole seconds."""
+    """A request that goes no further. `retry_after` is in whole seconds. `resend` is False where a client that sends
+    the same again, as SDKs do by themselves after a 5xx, would hear the same again.
+    """
 
     status: ClassVar[int]
     code: ClassVar[str]
     openai_type: ClassVar[str] = "invalid_request_error"
     anthropic_type: ClassVar[str] = "invalid_request_error"
     default_retry_after: ClassVar[int | None] = None
+    resend: ClassVar[bool] = True
 
     def __init__(
         self, message: str, *, param: str | None = None, reason: str | None = None, retry_after: int | None = None
@@ -128,6 +131,12 @@ class EngineFailed(Refusal):
 
     status, code = 502, "engine_failed"
     openai_type, anthropic_type = "server_error", "api_error"
+
+
+class GrammarFailed(EngineFailed):
+    """The engine failed on a request that carries a grammar or schema, and would fail on it again."""
+
+    resend = False
 
 
 class EngineTimeout(Refusal):

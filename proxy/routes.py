@@ -13,7 +13,8 @@ from typing import Final
 from urllib.parse import unquote
 
 from proxy.directory.membership import Named
-from proxy.engines.profile import ENDPOINTS, Endpoint
+from proxy.engines.kinds import PROFILES
+from proxy.engines.profile import Operation
 from proxy.isolation.scope import WIDTH
 from proxy.isolation.unit import NAME, Level
 from proxy.refusals import Dialect, EndpointNotAllowed, InvalidRequest
@@ -28,9 +29,11 @@ COLLECTION: Final = "X-Saltgate-Collection"
 
 @dataclass(frozen=True, slots=True)
 class Generate:
-    """An engine's endpoint."""
+    """An engine's endpoint. Which fields it takes depends on the engine that serves the model in the body."""
 
-    endpoint: Endpoint
+    operation: Operation
+    path: str
+    dialect: Dialect
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +64,14 @@ class Route:
 
     @property
     def dialect(self) -> Dialect:
-        return self.wanted.endpoint.dialect if isinstance(self.wanted, Generate) else Dialect.OPENAI
+        return self.wanted.dialect if isinstance(self.wanted, Generate) else Dialect.OPENAI
 
 
+# What any kind has. That the engine of the asked model has it, too, is seen when its model is known.
 _GENERATE: Final[Mapping[tuple[str, str], Generate]] = {
-    (endpoint.method, endpoint.path): Generate(endpoint) for endpoint in ENDPOINTS
+    (endpoint.method, endpoint.path): Generate(endpoint.operation, endpoint.path, endpoint.dialect)
+    for profile in PROFILES.values()
+    for endpoint in profile.endpoints
 }
 
 

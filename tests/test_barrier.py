@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from proxy.engines.profile import ENDPOINTS
+from proxy.engines.kinds import VLLM
 from proxy.isolation.salt import SaltKey, salt_for
 from proxy.isolation.unit import ProjectUnit
 from tests.engine.server import BARRIER
@@ -110,7 +110,7 @@ def refused(wire: Wire, app: App) -> str:
 # What is let in.
 
 
-@pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.operation.value)
+@pytest.mark.parametrize("endpoint", VLLM.salted, ids=lambda endpoint: endpoint.operation.value)
 async def test_every_endpoint_of_saltgates_is_let_in_with_a_salt_and_refused_without_one(endpoint: Any) -> None:
     wire, app = await asked(on=scope(endpoint.path))
     assert (wire.status, app.bodies) == (200, [SALTED])

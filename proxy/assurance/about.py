@@ -12,14 +12,15 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from proxy.engines.stamp import SALT_FIELD
-
 # The versions of vLLM that the tests of this release ran on (tests/engine). Older ones have endpoints that drop the
 # salt without a word; of newer ones nobody knows yet. The probes decide in either case.
 TESTED: Final = ("0.32",)
 
 _VERSION: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+_-]{0,63}")
 _MOST_SCHEMAS: Final = 64
+
+
+_SALT: Final = "cache_salt"
 
 
 class Declared(Enum):
@@ -78,7 +79,7 @@ def _declares_salt(document: Mapping[str, object], item: object) -> bool | None:
     """Whether a POST there has a member `cache_salt` in its body; None where no body is described member by member."""
     body = _object_of(_object_of(_object_of(item).get("post")).get("requestBody"))
     media = _object_of(_object_of(body.get("content")).get("application/json"))
-    found = [SALT_FIELD in properties for properties in _properties(document, media.get("schema"))]
+    found = [_SALT in properties for properties in _properties(document, media.get("schema"))]
     return any(found) if found else None
 
 

@@ -23,10 +23,11 @@ from proxy.assurance.about import NOTHING_TOLD, About
 from proxy.assurance.leash import Leash, leash
 from proxy.assurance.proof import Prover, look, process_start
 from proxy.assurance.verdict import DISTURBED, NOT_PROBED, Finding, Verdict
-from proxy.engines.profile import ENDPOINTS, MAX_MODEL_CHARACTERS, Endpoint, Operation
+from proxy.engines.kinds import VLLM
+from proxy.engines.profile import MAX_MODEL_CHARACTERS, Endpoint, Operation, Profile
 from proxy.isolation.salt import SaltKey
 from proxy.isolation.scope import Scope
-from proxy.refusals import EngineUnavailable, ModelNotAllowed, ModelNotFound
+from proxy.refusals import EndpointNotAllowed, EngineUnavailable, ModelNotAllowed, ModelNotFound
 from proxy.relay.leg import Question
 from proxy.relay.pool import Pool
 from proxy.relay.question import EngineUnreachable
@@ -79,10 +80,9 @@ class Replica:
         """Whether it told of this model, or has not told yet what it serves."""
         return not self.models or any(told.id == model for told in self.models)
 
-    @property
-    def settled(self) -> bool:
+    def settled(self, profile: Profile) -> bool:
         """Whether every endpoint has been probed, and at least one may be used under `strict`."""
-        return len(self.findings) == len(ENDPOINTS) and any(
+        return len(self.findings) == len(profile.salted) and any(
             finding.allows("strict") for finding in self.findings.values()
         )
 
@@ -98,12 +98,15 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """One engine as configured, with its replicas. `models` is None where the engine itself is asked."""
+    """One engine as configured, with its replicas and the profile of its kind. `models` is None where the engine
+    itself is asked.
+    """
 
     name: str
     proof: Literal["strict", "warn", "off"]
     models: frozenset[str] | None
     replicas: tuple[Replica, ...]
+    profile: Profile = VLLM
 
     def served(self) -> dict[str, Model]:
         """The models by id. What the configuration names is served, also while no replica has told of it."""
@@ -166,7 +169,7 @@ class Engines:
     def ready(self) -> bool:
         """Whether at least one replica may take requests now."""
         return any(
-            replica.reachable and (engine.proof != "strict" or replica.settled)
+            replica.reachable and (engine.proof != "strict" or replica.settled(engine.profile))
             for engine in self.engines
             for replica in engine.replicas
         )
@@ -180,6 +183,21 @@ class Engines:
     def model(self, scope: Scope, model: str) -> None:
         """Raises ModelNotAllowed, ModelNotFound or EngineUnavailable, as `replicas` does, where it cannot be used."""
         self._engine(scope, model)
+
+    def endpoint(self, scope: Scope, model: str, operation: Operation) -> Endpoint:
+        """The endpoint of the engine that serves the model. Raises as `model` does, so that only who may use the model
+        learns what its engine lacks, and then EndpointNotAllowed.
+        """
+        engine = self._engine(scope, model)
+        endpoint = engine.profile.endpoint(operation)
+        if endpoint is None:
+            offered = ", ".join(endpoint.path for endpoint in engine.profile.endpoints)
+            raise EndpointNotAllowed(
+                f"The engine of this model has no such endpoint that keeps customers apart. Use one of: {offered}.",
+                param="model",
+                reason="kind_lacks_endpoint",
+            )
+        return endpoint
 
     def replicas(self, scope: Scope, model: str, operation: Operation) -> Sequence[Pool]:
         """Who may take this request, at least one.
@@ -243,7 +261,7 @@ class Engines:
 
     def _broke(self, engine: Engine, replica: Replica) -> None:
         replica.suspend()
-        for endpoint in ENDPOINTS:
+        for endpoint in engine.profile.salted:
             self._observed.verdict(engine.name, str(replica.pool.address), endpoint.operation.value, Verdict.UNKNOWN)
 
     async def _hold(self, engine: Engine, replica: Replica, held: Leash) -> None:
@@ -289,13 +307,13 @@ class Engines:
             await self._recognise(engine, replica, held)
         address = str(held.pool.address)
         spent = partial(self._observed.probed, engine.name, address)
-        prover = Prover(held.pool, self._key, spent=spent)
+        prover = Prover(held.pool, self._key, profile=engine.profile, spent=spent)
         while True:
             try:
                 await self._prove_once(engine, replica, held, prover)
             except EngineUnreachable as error:
                 _log.warning("engine.probe_failed", engine=engine.name, replica=address, why=str(error))
-            done = replica.settled and DISTURBED not in replica.findings.values()
+            done = replica.settled(engine.profile) and DISTURBED not in replica.findings.values()
             # Not in step with the other workers, whose probes would come between in the engine's counters.
             await asyncio.sleep((self._again_seconds if done else pause) * random.uniform(0.8, 1.2))  # noqa: S311
             # Probes cost the engine something, and what makes them fail for long does not go away by itself.
@@ -311,7 +329,7 @@ class Engines:
         replica.process = process
         if process is None or process != before:
             return
-        for endpoint in ENDPOINTS:
+        for endpoint in engine.profile.salted:
             if endpoint.operation in suspended:
                 self._found(engine, replica, endpoint, suspended[endpoint.operation])
 
@@ -321,7 +339,7 @@ class Engines:
             return
         self._told_about(engine, replica, about)
         model = next((m.id for m in replica.models if m.base and m.id in engine.served()), None)
-        for endpoint in ENDPOINTS:
+        for endpoint in engine.profile.salted:
             finding = _NOT_LISTED
             if model is not None:
                 finding = await prover.prove(endpoint, model, about.declared(endpoint.path))
@@ -372,7 +390,11 @@ def _may_use(scope: Scope, model: Model) -> bool:
 
 def _allowed(engine: Engine, model: str, operation: Operation) -> Sequence[Pool]:
     serving = [replica for replica in engine.replicas if replica.serves(model)] or engine.replicas
-    allowed = [replica for replica in serving if replica.finding(operation).allows(engine.proof)]
+    endpoint = engine.profile.endpoint(operation)
+    if endpoint is not None and endpoint.salt is None:
+        allowed = list(serving)  # it computes no prompt: there is nothing to prove
+    else:
+        allowed = [replica for replica in serving if replica.finding(operation).allows(engine.proof)]
     reachable = [replica.pool for replica in allowed if replica.reachable]
     if reachable:
         return reachable

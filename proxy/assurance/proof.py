@@ -19,7 +19,8 @@ from proxy.assurance.about import About, Declared, read_about
 from proxy.assurance.metrics_page import MetricsPage, metrics_page
 from proxy.assurance.verdict import DISTURBED, NOT_IN_SCHEMA, NOT_PROBED, Finding, Reuse, Verdict, judge, weighed
 from proxy.engines.body import read_body
-from proxy.engines.profile import Endpoint, Operation
+from proxy.engines.kinds import VLLM
+from proxy.engines.profile import Endpoint, Operation, Profile
 from proxy.engines.stamp import StampedRequest, stamp
 from proxy.engines.usage import Usage, read_usage
 from proxy.isolation.salt import Salt, SaltKey, salt_for
@@ -36,6 +37,8 @@ _WORDS: Final = (60, 300, 2400)
 _FEWEST_OTHER_SALTS: Final = 2
 # Each of them costs two probes. The engine itself says how many it has.
 _MOST_CACHES: Final = 64
+# Where an engine does not tell how many caches are behind its address: as many as the GPUs of one machine.
+_UNTOLD_CACHES: Final = 8
 _NOT_SERVED: Final = frozenset({404, 405, 501})
 
 
@@ -61,9 +64,18 @@ class Prover:
     `spent` is told of each probe that was sent: the tokens of its prompt, 0 where the engine did not say.
     """
 
-    def __init__(self, pool: Pool, key: SaltKey, *, spent: Callable[[int], None], counting: Counting = PATIENT) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        key: SaltKey,
+        *,
+        profile: Profile,
+        spent: Callable[[int], None],
+        counting: Counting = PATIENT,
+    ) -> None:
         self._pool = pool
         self._key = key
+        self._profile = profile
         self._spent = spent
         self._counting = counting
         self._began: dict[Operation, int] = {}
@@ -72,22 +84,34 @@ class Prover:
         """What the endpoint does with a salt, `declared` being what the engine's schema says of it. Raises
         EngineUnreachable where there is no engine to ask.
         """
+        if not self._profile.counts_in_metrics:
+            declared = None  # what another kind's schema lists was not audited
         if declared is Declared.ABSENT:
             return NOT_IN_SCHEMA
         return weighed(await self._found(endpoint, model), declared)
 
     async def _found(self, endpoint: Endpoint, model: str) -> Finding:
-        page = await metrics_page(self._pool)
-        if page.caches > _MOST_CACHES:
-            return Finding(Verdict.UNKNOWN, f"the engine says that it has {page.caches} caches: too many to probe")
+        # Only a kind that counts in its metrics is asked for them; what another writes there means something else.
+        counted = self._profile.counts_in_metrics
+        page = await metrics_page(self._pool) if counted else MetricsPage(b"")
+        caches = page.caches if counted else _UNTOLD_CACHES
+        if caches > _MOST_CACHES:
+            return Finding(Verdict.UNKNOWN, f"the engine says that it has {caches} caches: too many to probe")
         finding = NOT_PROBED
         for number in range(self._began.get(endpoint.operation, 0), len(_WORDS)):
-            probe = _Probe(self._pool, endpoint, model, self._key, self._counting, _WORDS[number], self._spent)
-            measured = await _measured(probe, caches=page.caches)
+            probe = _Probe(
+                self._pool, endpoint, model, self._key, self._counting, _WORDS[number], self._spent, self._profile
+            )
+            measured = await _measured(probe, caches=caches)
             if isinstance(measured, Finding):
                 # A longer text may be too long for the model; what the shorter one said is then the better word.
                 return measured if finding is NOT_PROBED else finding
-            finding = judge(measured, prefix_caching=page.prefix_caching, hash_algorithm=page.hash_algorithm)
+            finding = judge(
+                measured,
+                prefix_caching=page.prefix_caching,
+                hash_algorithm=page.hash_algorithm,
+                profile=self._profile,
+            )
             if measured.same_salt != 0:
                 self._began[endpoint.operation] = number
             if finding.verdict is not Verdict.UNKNOWN or measured.same_salt != 0:
@@ -95,9 +119,18 @@ class Prover:
         return finding
 
 
-async def prove(pool: Pool, endpoint: Endpoint, model: str, key: SaltKey, *, counting: Counting = PATIENT) -> Finding:
+async def prove(
+    pool: Pool,
+    endpoint: Endpoint,
+    model: str,
+    key: SaltKey,
+    *,
+    profile: Profile = VLLM,
+    counting: Counting = PATIENT,
+) -> Finding:
     """One endpoint, once, by behaviour alone. Raises EngineUnreachable where there is no engine to ask."""
-    return await Prover(pool, key, spent=lambda _: None, counting=counting).prove(endpoint, model)
+    prover = Prover(pool, key, profile=profile, spent=lambda _: None, counting=counting)
+    return await prover.prove(endpoint, model)
 
 
 async def look(pool: Pool) -> About:
@@ -136,6 +169,7 @@ class _Probe:
     counting: Counting
     words: int
     spent: Callable[[int], None]
+    profile: Profile
 
 
 async def _measured(probe: _Probe, *, caches: int) -> Reuse | Finding:
@@ -178,7 +212,7 @@ async def _reuse(probe: _Probe, *, caches: int) -> Reuse:
 
 
 async def _reused(probe: _Probe, text: str, salt: Salt) -> int | None:
-    if _is_counted(probe.endpoint):
+    if _is_counted(probe.endpoint) and probe.profile.counts_in_metrics:
         return await _counted(probe, text, salt)
     usage = await _used(probe, text, salt)
     return usage.reused if usage is not None else None
@@ -249,3 +283,5 @@ def _question(operation: Operation, text: str) -> dict[str, object]:
             return {"input": text, "max_output_tokens": 1}
         case Operation.EMBEDDINGS:
             return {"input": text}
+        case Operation.COUNT_TOKENS:
+            raise ValueError("it computes no prompt, so there is nothing to prove")

@@ -12,6 +12,8 @@ from enum import Enum
 from typing import Final, Literal
 
 from proxy.assurance.about import Declared
+from proxy.engines.kinds import VLLM
+from proxy.engines.profile import Profile
 
 
 class Verdict(Enum):
@@ -25,11 +27,14 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A verdict and the check behind it, in words for an operator. `is_served`: the engine has such an endpoint."""
+    """A verdict and the check behind it, in words for an operator. `is_served`: the engine has such an endpoint.
+    `is_provable`: some setting of the engine could lead to a proof.
+    """
 
     verdict: Verdict
     check: str
     is_served: bool = True
+    is_provable: bool = True
 
     def allows(self, proof: Literal["strict", "warn", "off"]) -> bool:
         """Whether a request may go to this endpoint under the engine's `proof` setting."""
@@ -56,8 +61,12 @@ class Reuse:
 NOT_IN_SCHEMA: Final = Finding(Verdict.UNKNOWN, "the engine's schema lists no such endpoint", is_served=False)
 
 
-def judge(reuse: Reuse, *, prefix_caching: bool | None, hash_algorithm: str | None = None) -> Finding:
-    """`prefix_caching` and `hash_algorithm` are what the engine's own metrics say, None where they say nothing."""
+def judge(
+    reuse: Reuse, *, prefix_caching: bool | None, hash_algorithm: str | None = None, profile: Profile = VLLM
+) -> Finding:
+    """`profile` has the words for what an operator can do. `prefix_caching` and `hash_algorithm` are what the engine's
+    own metrics say of its configuration, None where they say nothing.
+    """
     for tokens, who in ((reuse.first, "a fresh salt"), *((other, "another salt") for other in reuse.other_salts)):
         if tokens is not None and tokens > 0:
             return Finding(
@@ -66,11 +75,11 @@ def judge(reuse: Reuse, *, prefix_caching: bool | None, hash_algorithm: str | No
     if not reuse.same_salt and prefix_caching is False:
         return Finding(Verdict.NO_CACHE, "the engine's metrics say that prefix caching is off")
     if not reuse.other_salts or None in (reuse.first, reuse.same_salt, *reuse.other_salts):
-        return Finding(Verdict.UNKNOWN, _NOT_TOLD[reuse.told_by])
+        return _not_told(reuse, profile)
     if reuse.same_salt == 0:
         return Finding(
             Verdict.UNKNOWN,
-            "the same salt reused nothing: is prefix caching on (--enable-prefix-caching), is the cache large enough?",
+            f"the same salt reused nothing: {profile.reuses_prefixes}",
         )
     if hash_algorithm is not None and not hash_algorithm.startswith("sha256"):
         return Finding(
@@ -92,7 +101,16 @@ def weighed(finding: Finding, declared: Declared | None) -> Finding:
     return finding
 
 
-_NOT_TOLD = {
-    "answer": "the engine does not report reused tokens: start vLLM with --enable-prompt-tokens-details",
-    "metrics": "the engine's /metrics do not count this endpoint's prompts (vllm:prefix_cache_queries_total)",
-}
+def _not_told(reuse: Reuse, profile: Profile) -> Finding:
+    if reuse.told_by == "answer":
+        return Finding(Verdict.UNKNOWN, f"the engine does not report reused tokens: {profile.reports_reuse}")
+    if profile.counts_in_metrics:
+        return Finding(
+            Verdict.UNKNOWN,
+            "the engine's /metrics do not count this endpoint's prompts (vllm:prefix_cache_queries_total)",
+        )
+    return Finding(
+        Verdict.UNKNOWN,
+        f"{profile.title} reports no reuse on this endpoint, so nobody can tell whether it separates",
+        is_provable=False,
+    )

@@ -30,6 +30,7 @@ from proxy.directory.connect import open_store, removal_policy
 from proxy.directory.model import Workspace, user
 from proxy.directory.snapshot import NOTHING_READ, Snapshot, read
 from proxy.directory.store import StoreUnavailable
+from proxy.engines.kinds import faulty_fields
 from proxy.identity.issuer import KeysNotFetchedError, TrustedIssuer
 from proxy.isolation.ring import Ring
 from proxy.isolation.salt import SaltKey
@@ -109,7 +110,7 @@ def _configuration(path: Path, show: _Told | _Shown) -> Settings | None:
     except ConfigurationFaults as error:
         faults = error.faults
     else:
-        faults = tuple(faulty_certificates(loaded.settings))
+        faults = (*faulty_certificates(loaded.settings), *faulty_fields(loaded.settings))
         if not faults:
             show.line(Line(Level.OK, "configuration", "", str(path)))
             for warning in loaded.warnings:

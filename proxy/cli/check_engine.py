@@ -16,7 +16,7 @@ from proxy.assurance.verdict import DISTURBED, Finding, Verdict
 from proxy.cli.engine_models import MODELS_SECONDS, ask_models
 from proxy.cli.engine_words import TRIED, engine_words
 from proxy.cli.lines import Level, Line
-from proxy.engines.profile import ENDPOINTS, Endpoint, Operation
+from proxy.engines.profile import Endpoint, Operation
 from proxy.isolation.salt import SaltKey
 from proxy.relay.pool import Pool
 from proxy.relay.question import EngineUnreachable
@@ -35,7 +35,8 @@ async def replica_lines(
     try:
         await ask_models(replica)
     except EngineUnreachable as error:
-        yield Line(Level.FAULT, part, "", f"{error}. Is it running, is it vLLM, does it need an `api_key`?")
+        remedy = f"Is it running, is it {engine.profile.title}, does it need an `api_key`?"
+        yield Line(Level.FAULT, part, "", f"{error}. {remedy}")
         return
     names = [model.id for model in replica.models]
     yield Line(Level.OK, part, "models", ", ".join(names) or "none")
@@ -84,10 +85,10 @@ async def _proofs(
 ) -> AsyncIterator[Line]:
     """The endpoints one after the other: what an engine counts is counted for all of them together."""
     usable = False
-    prover = Prover(replica.pool, key, spent=lambda _: None)
+    prover = Prover(replica.pool, key, profile=engine.profile, spent=lambda _: None)
     try:
         async with asyncio.timeout(PROOF_SECONDS):
-            for endpoint in ENDPOINTS:
+            for endpoint in engine.profile.salted:
                 finding = await prover.prove(endpoint, model, outside.about.declared(endpoint.path))
                 usable |= finding.is_served and finding.allows(engine.proof)
                 yield _proof(part, engine, endpoint, finding, outside)
@@ -116,7 +117,7 @@ def _proof(part: str, engine: Engine, endpoint: Endpoint, finding: Finding, outs
         )
     elif not finding.is_served:
         level, message = Level.NOTE, "the engine does not serve it with this model"
-    elif engine.proof == "warn" or finding == DISTURBED:
+    elif engine.proof == "warn" or finding == DISTURBED or not finding.is_provable:
         level = Level.WARNING
     else:
         level = Level.FAULT

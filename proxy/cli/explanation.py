@@ -13,7 +13,7 @@ from proxy.assurance.engines import Engine, Engines, served_by
 from proxy.directory.borders import projects_by_unit
 from proxy.directory.membership import Named, memberships
 from proxy.directory.snapshot import Snapshot
-from proxy.engines.profile import ENDPOINTS, Operation
+from proxy.engines.profile import Operation
 from proxy.gateway import Policy
 from proxy.identity import Identity
 from proxy.isolation.ring import KeyRing
@@ -144,7 +144,7 @@ def _serving(engines: Engines, scope: Scope, model: str | None) -> Serving | tup
         engine=engine.name,
         proof=engine.proof,
         replicas=tuple(str(r.pool.address) for r in engine.replicas if r.reachable and r.serves(model)),
-        endpoints=tuple(f"{endpoint.method} {endpoint.path}" for endpoint in ENDPOINTS),
+        endpoints=tuple(f"{endpoint.method} {endpoint.path}" for endpoint in engine.profile.endpoints),
     )
 
 

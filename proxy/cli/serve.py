@@ -12,6 +12,7 @@ from typing import Final
 
 from config.settings import Issuer, Settings
 from proxy.cli.configuration import add_configuration, configured
+from proxy.engines.kinds import faulty_fields
 from proxy.server import CannotListen, serve
 from proxy.tls import faulty_certificates
 
@@ -30,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = configured(arguments)
     if settings is None:
         return 2
-    faults = list(faulty_certificates(settings))
+    faults = [*faulty_certificates(settings), *faulty_fields(settings)]
     for fault in faults:
         sys.stderr.write(f"saltgate: {fault}\n")
     if faults:

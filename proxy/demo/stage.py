@@ -36,7 +36,8 @@ from proxy.demo.provider.server import open_provider
 from proxy.directory.changes import first_import
 from proxy.directory.connect import open_store
 from proxy.directory.model import directory_from_toml
-from proxy.engines.profile import ENDPOINTS, Operation
+from proxy.engines.kinds import VLLM
+from proxy.engines.profile import Operation
 from proxy.isolation.salt import SaltKey
 from proxy.relay.pool import Address, Pool
 from proxy.relay.question import EngineUnreachable
@@ -298,7 +299,7 @@ async def _model(engine: str, wanted: str | None) -> str:
 
 async def _need_proof(engine: EngineUrl, model: str) -> None:
     """Says at once what is missing on an engine that the gate would only wait for."""
-    chat = next(endpoint for endpoint in ENDPOINTS if endpoint.operation is Operation.CHAT)
+    chat = next(endpoint for endpoint in VLLM.endpoints if endpoint.operation is Operation.CHAT)
     pool = engine.pool()
     try:
         finding = await prove(pool, chat, model, SaltKey(_KEY_ID, secrets.token_bytes(32)))

@@ -1,4 +1,7 @@
-"""From a client's body to a `ClientRequest`: only what the endpoint's table lets pass, and nothing of it altered."""
+"""From a client's body to a `ClientRequest`: only what the endpoint's table lets pass, and nothing of it altered.
+
+In two steps, because the model in the body tells which engine's table it is.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +25,16 @@ MAX_VALUES: Final = 2**21
 
 
 @dataclass(frozen=True, slots=True)
+class OpenBody:
+    """A body as far as it must be known to find the engine: one JSON object, its members, and the model it names."""
+
+    model: str
+    members: Mapping[str, Raw] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class ClientRequest:
-    """What a client asks for, checked field by field, without a salt. Only `read_body` makes one.
+    """What a client asks for, checked field by field, without a salt. Only `read_request` makes one.
 
     `wants_usage` and `continuous_usage` are the client's own `stream_options`; both are False on endpoints that have
     none. `fields` are the admitted fields as the client wrote them, `stream_options` not among them.
@@ -37,29 +48,39 @@ class ClientRequest:
     fields: Mapping[str, Raw] = field(repr=False)
 
 
+def open_body(body: bytes) -> OpenBody:
+    """The members of `body`, a JSON object in UTF-8 (RFC 8259 section 8.1). Raises InvalidRequest."""
+    _check_encoding(body)
+    _check_size(body)
+    members = read_object(body, None)
+    return OpenBody(_model(members), members)
+
+
 def read_body(endpoint: Endpoint, body: bytes) -> ClientRequest:
-    """The request in `body`, a JSON object in UTF-8 (RFC 8259 section 8.1). Raises InvalidRequest.
+    """Both steps at once, where the endpoint is known beforehand. Raises InvalidRequest."""
+    return read_request(endpoint, open_body(body))
+
+
+def read_request(endpoint: Endpoint, opened: OpenBody) -> ClientRequest:
+    """The request in a body. Raises InvalidRequest.
 
     Names are compared decoded. A member named twice is refused at every level that is opened: the body, messages,
     parts, tools. Below those levels (schemas, arguments, texts) nothing is looked at and nothing changed.
     """
-    _check_encoding(body)
-    _check_size(body)
-    members = read_object(body, None)
-    model = _model(members)
+    members = opened.members
     stream = endpoint.streams and _boolean(members, "stream", "stream")
     wants_usage, continuous_usage = _usage_options(endpoint, members, stream=stream)
     fields = {}
     for name, raw in members.items():
-        rule = endpoint.fields.get(name)
-        admitted = rule.admit(name, raw) if rule is not None else None
+        line = endpoint.fields.get(name)
+        admitted = line.rule.admit(name, raw) if line is not None else None
         if admitted is not None:
             fields[name] = admitted
     _check_echo(endpoint, fields)
     fields["model"] = members["model"]
     if stream:
         fields["stream"] = members["stream"]
-    return ClientRequest(endpoint, model, stream, wants_usage, continuous_usage, fields)
+    return ClientRequest(endpoint, opened.model, stream, wants_usage, continuous_usage, fields)
 
 
 def _check_encoding(body: bytes) -> None:

@@ -1,4 +1,4 @@
-"""What the gate does with one field of a client's body. The table of fields is `profile.py`.
+"""What the gate does with one field of a client's body. The tables of fields are in `kinds/`.
 
 Each rule has `admit`: the value to send upstream, byte for byte the client's own wherever it can be, or None for a
 field that is not sent, or an InvalidRequest that names the field.
@@ -16,12 +16,16 @@ from msgspec import Raw
 from proxy.engines.members import ARRAY, FALSE, NULL, STRING, kind, read_objects, read_text, write
 from proxy.refusals import InvalidRequest
 
-# vLLM allows 64 levels of schema (vllm/sampling_params.py, MAX_STRUCTURED_OUTPUT_JSON_NESTING); up to 8 wrap one.
-MAX_SCHEMA_LEVELS: Final = 72
-MAX_SCHEMA_BYTES: Final = 256 * 1024
-MAX_TOOLS_BYTES: Final = 1024 * 1024
 MAX_OBJECTS_IN_ARRAY: Final = 16_384
 MAX_TOKEN_ID: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How much of a schema an engine is asked to compile: bytes of JSON, and levels of objects and arrays."""
+
+    most_bytes: int
+    most_levels: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +47,7 @@ class Passes:
 
 @dataclass(frozen=True, slots=True)
 class Drops:
-    """The field is left out, and the client's answer stays the same. `why` is the reason, for who reads the table."""
-
-    why: str
+    """The field is left out, and the client's answer stays the same."""
 
     def admit(self, where: str, raw: Raw) -> Raw | None:  # noqa: ARG002 - whatever it holds
         return None
@@ -72,17 +74,22 @@ _NOTHING: Final = frozenset({b"[]", b"{}"})
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """An object, of bounded size and depth: the engine compiles it into a grammar, on a process that serves everybody
-    (vllm/v1/structured_output/backend_xgrammar.py)."""
+    """A value of bounded size and depth: the engine compiles it into a grammar, on a process that serves everybody
+    (vllm/v1/structured_output/backend_xgrammar.py).
+
+    `format_at` is the path of the member whose value tells the format, where there is one: absent and "text" ask for
+    no grammar.
+    """
 
     form: msgspec.json.Decoder[object]
     must_be: str
-    most_bytes: int = MAX_SCHEMA_BYTES
+    extent: Extent
+    format_at: tuple[str, ...] = ()
 
     def admit(self, where: str, raw: Raw) -> Raw | None:
         if kind(raw) == NULL:
             return raw
-        check_schema(where, raw, self.most_bytes)
+        check_schema(where, raw, self.extent)
         try:
             self.form.decode(raw)
         except msgspec.DecodeError as error:
@@ -133,7 +140,7 @@ class Opens:
 
     `untagged` is the tag of an object without one, where the protocol has such a default. `or_text`: a string may stand
     in the array's place. `refused` are tags with a better word for why they are; `signs` are members that make any
-    object one of these, also where they are null. `schema_bytes` bounds the whole array as a schema.
+    object one of these, also where they are null. `extent` bounds the whole array as a schema.
     """
 
     tag: str
@@ -142,7 +149,7 @@ class Opens:
     or_text: bool = False
     refused: Mapping[str, str] = field(default_factory=dict)
     signs: frozenset[str] = frozenset()
-    schema_bytes: int | None = None
+    extent: Extent | None = None
 
     def admit(self, where: str, raw: Raw) -> Raw:
         first = kind(raw)
@@ -151,8 +158,8 @@ class Opens:
         if first != ARRAY:
             form = "a string or an array" if self.or_text else "an array"
             raise InvalidRequest(f"{where} must be {form} of objects.", param=where)
-        if self.schema_bytes is not None:
-            check_schema(where, raw, self.schema_bytes)
+        if self.extent is not None:
+            check_schema(where, raw, self.extent)
         objects = read_objects(raw, where)
         if len(objects) > MAX_OBJECTS_IN_ARRAY:
             raise InvalidRequest(f"{where} must hold at most {MAX_OBJECTS_IN_ARRAY} objects.", param=where)
@@ -202,19 +209,19 @@ Rule = Passes | Drops | Refuses | Schema | Prompts | Opens
 _ANYTHING: Final = msgspec.json.Decoder(object)
 
 
-def check_schema(where: str, raw: Raw, most_bytes: int) -> None:
+def check_schema(where: str, raw: Raw, extent: Extent) -> None:
     """Raises InvalidRequest for a value that is larger or deeper than an engine should be asked to compile."""
-    if len(raw) > most_bytes:
-        raise InvalidRequest(f"{where} must be at most {most_bytes // 1024} KiB of JSON.", param=where)
+    if len(raw) > extent.most_bytes:
+        raise InvalidRequest(f"{where} must be at most {extent.most_bytes} bytes of JSON.", param=where)
     try:
         level = [_ANYTHING.decode(raw)]
     except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidRequest(f"{where} holds a number that is too large, or nests too deep.", param=where) from error
-    for _ in range(MAX_SCHEMA_LEVELS):
+    for _ in range(extent.most_levels):
         level = [child for node in level for child in _children(node)]
         if not level:
             return
-    raise InvalidRequest(f"{where} must nest at most {MAX_SCHEMA_LEVELS} levels.", param=where)
+    raise InvalidRequest(f"{where} must nest at most {extent.most_levels} levels.", param=where)
 
 
 _TokenId = Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKEN_ID)]

@@ -1,11 +1,14 @@
-"""The one thing that may go to an engine: a checked request under a salt of ours.
+"""What may go to an engine: a checked request under a salt of ours, or one that computes no prompt and has none.
 
 A `StampedRequest` is made from a `ClientRequest` and a `Salt` and in no other way, and its bytes are made here, so
-whoever holds one knows that its body carries exactly one `cache_salt`, that of its `salt`.
+whoever holds one knows that the salt stands in every place where its engine reads one, and no other value does. A
+`CountRequest` is of another type, so that this stays true of every `StampedRequest`; the endpoint's table says which of
+the two a request becomes, and neither can be made of the other's.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NoReturn, final
 
@@ -13,10 +16,8 @@ import msgspec
 from msgspec import Raw
 
 from proxy.engines.body import ClientRequest
-from proxy.engines.profile import Operation
+from proxy.engines.profile import Endpoint, Operation, SaltPlaces
 from proxy.isolation.salt import Salt
-
-SALT_FIELD: Final = "cache_salt"
 
 _ENCODER: Final = msgspec.json.Encoder()
 _USAGE: Final = Raw(b'{"include_usage":true,"continuous_usage_stats":false}')
@@ -28,13 +29,15 @@ _CONTINUOUS_USAGE: Final = Raw(b'{"include_usage":true,"continuous_usage_stats":
 class StampedRequest:
     """What the upstream leg takes. Only `stamp` is meant to make one, and it cannot be made without a salt.
 
-    `method` and `path` are the endpoint's constants. `hide_usage`: usage was asked for on the gate's own account, so
-    the event that tells it is not the client's. `show_reuse`: the client may see how much of its prompt was reused.
+    `path` is the endpoint's constant, `headers` are the lines that its engine reads a salt from, each with its CRLF.
+    `hide_usage`: usage was asked for on the gate's own account, so the event that tells it is not the client's.
+    `show_reuse`: the client may see how much of its prompt was reused.
     """
 
+    endpoint: Endpoint
     operation: Operation
-    method: bytes
     path: bytes
+    headers: bytes = field(repr=False)
     body: bytes = field(repr=False)
     model: str
     stream: bool
@@ -45,11 +48,14 @@ class StampedRequest:
 
     def __init__(self, request: ClientRequest, salt: Salt, *, request_id: str, show_reuse: bool) -> None:
         endpoint = request.endpoint
+        if endpoint.salt is None:
+            raise ValueError(f"{endpoint.path} has no place for a salt")
         put = object.__setattr__
+        put(self, "endpoint", endpoint)
         put(self, "operation", endpoint.operation)
-        put(self, "method", endpoint.method.encode("ascii"))
         put(self, "path", endpoint.path.encode("ascii"))
-        put(self, "body", _stamped_body(request, salt, request_id))
+        put(self, "headers", _salt_headers(endpoint.salt, salt))
+        put(self, "body", _ENCODER.encode(_salted(_document(request, request_id), endpoint.salt, salt)))
         put(self, "model", request.model)
         put(self, "stream", request.stream)
         put(self, "hide_usage", endpoint.usage_on_demand and request.stream and not request.wants_usage)
@@ -61,19 +67,70 @@ class StampedRequest:
         raise TypeError("a StampedRequest is what it says; it has no variants")
 
 
+@final
+@dataclass(frozen=True, slots=True, init=False, eq=False)
+class CountRequest:
+    """A request that the engine answers without computing a prompt. It has no salt, and is answered whole."""
+
+    endpoint: Endpoint
+    operation: Operation
+    path: bytes
+    body: bytes = field(repr=False)
+    model: str
+    request_id: str
+
+    def __init__(self, request: ClientRequest, *, request_id: str) -> None:
+        endpoint = request.endpoint
+        if endpoint.salt is not None or endpoint.streams:
+            raise ValueError(f"{endpoint.path} computes a prompt: it needs a salt")
+        put = object.__setattr__
+        put(self, "endpoint", endpoint)
+        put(self, "operation", endpoint.operation)
+        put(self, "path", endpoint.path.encode("ascii"))
+        put(self, "body", _ENCODER.encode(_document(request, request_id)))
+        put(self, "model", request.model)
+        put(self, "request_id", request_id)
+
+    def __init_subclass__(cls) -> NoReturn:
+        raise TypeError("a CountRequest is what it says; it has no variants")
+
+
 def stamp(request: ClientRequest, salt: Salt, *, request_id: str, show_reuse: bool) -> StampedRequest:
-    """The request as the engine gets it: the admitted fields, the endpoint's constants, our id, and our salt last."""
+    """The request as the engine gets it: the admitted fields, the endpoint's constants, our id, and our salt last.
+
+    Raises ValueError for an endpoint that has no place for a salt.
+    """
     return StampedRequest(request, salt, request_id=request_id, show_reuse=show_reuse)
 
 
-def _stamped_body(request: ClientRequest, salt: Salt, request_id: str) -> bytes:
+def count(request: ClientRequest, *, request_id: str) -> CountRequest:
+    """The request without a salt. Raises ValueError for an endpoint that computes a prompt."""
+    return CountRequest(request, request_id=request_id)
+
+
+def _document(request: ClientRequest, request_id: str) -> dict[str, object]:
     endpoint = request.endpoint
-    document: dict[str, Raw | str] = {name: raw for name, raw in request.fields.items() if name != SALT_FIELD}
+    document: dict[str, object] = {name: raw for name, raw in request.fields.items() if name != "cache_salt"}
     for name, constant in endpoint.constants.items():
         document[name] = Raw(constant)
     if endpoint.usage_on_demand and request.stream:
         document["stream_options"] = _CONTINUOUS_USAGE if request.continuous_usage else _USAGE
     if endpoint.id_prefix is not None:
         document["request_id"] = endpoint.id_prefix + request_id
-    document[SALT_FIELD] = salt.value
-    return _ENCODER.encode(document)
+    return document
+
+
+def _salted(document: Mapping[str, object], places: SaltPlaces, salt: Salt) -> dict[str, object]:
+    """The document with the salt at its end, and with nothing else under the names where a salt is read."""
+    taken = {path[0] for path in places.members}
+    salted = {name: value for name, value in document.items() if name not in taken}
+    for first, *inner in places.members:
+        value: object = salt.value
+        for name in reversed(inner):
+            value = {name: value}
+        salted[first] = value
+    return salted
+
+
+def _salt_headers(places: SaltPlaces, salt: Salt) -> bytes:
+    return b"" if places.header is None else f"{places.header}: {salt.value}\r\n".encode("ascii")

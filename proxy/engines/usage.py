@@ -9,23 +9,8 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from proxy.engines.profile import Operation
+from proxy.engines.profile import Endpoint, Operation
 from proxy.isolation.salt import Salt
-
-# Members of an answer that speak of the engine and not to the client: cache transfers between engines, its own timing
-# and queue, and the prompt as it rendered it (vllm/entrypoints/…/protocol.py of each endpoint).
-HIDDEN_MEMBERS: Final = frozenset(
-    {
-        "kv_transfer_params",
-        "ec_transfer_params",
-        "metrics",
-        "prompt_token_ids",
-        "prompt_text",
-        "prompt_logprobs",
-        "input_messages",
-        "output_messages",
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +28,8 @@ class Usage:
 
 def read_usage(operation: Operation, body: bytes) -> Usage | None:
     """The usage that a whole answer tells; None where it tells none."""
+    if operation not in _READERS:
+        return None
     try:
         usage = _ANSWER.decode(body).usage
     except (msgspec.DecodeError, RecursionError):
@@ -58,19 +45,40 @@ def usage_of(operation: Operation, member: bytes) -> Usage | None:
         return None
 
 
-def clean_answer(operation: Operation, body: bytes, *, show_reuse: bool) -> bytes:
+def clean_answer(endpoint: Endpoint, body: bytes, *, show_reuse: bool) -> bytes:
     """A whole answer as the client may see it: the engine's own bytes, unless something in it has to be hidden."""
     try:
         members = _MEMBERS.decode(body)
     except (msgspec.DecodeError, RecursionError):
         return body
-    kept = {name: raw for name, raw in members.items() if name not in HIDDEN_MEMBERS or bytes(raw) == b"null"}
+    kept = _without(members, endpoint.hides)
     hidden = len(kept) != len(members)
-    usage = None if show_reuse or "usage" not in kept else hide_reuse(operation, kept["usage"])
+    choices = _clean_choices(endpoint, kept.get("choices"))
+    if choices is not None:
+        kept["choices"] = choices
+        hidden = True
+    usage = None if show_reuse or "usage" not in kept else hide_reuse(endpoint.operation, kept["usage"])
     if usage is not None:
         kept["usage"] = Raw(usage)
         hidden = True
     return _ENCODER.encode(kept) if hidden else body
+
+
+def _clean_choices(endpoint: Endpoint, raw: Raw | None) -> Raw | None:
+    """The choices without what is not the client's; None where there is nothing of that."""
+    if raw is None or not endpoint.hides_in_choices:
+        return None
+    try:
+        choices = _CHOICES.decode(raw)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    kept = [_without(choice, endpoint.hides_in_choices) for choice in choices]
+    return None if list(map(len, kept)) == list(map(len, choices)) else Raw(_ENCODER.encode(kept))
+
+
+def _without(members: Mapping[str, Raw], hidden: Mapping[str, str]) -> dict[str, Raw]:
+    """The members less those that tell something hidden; null tells nothing."""
+    return {name: raw for name, raw in members.items() if name not in hidden or bytes(raw) == b"null"}
 
 
 def hide_reuse(operation: Operation, member: bytes) -> bytes | None:
@@ -159,6 +167,7 @@ class _MessagesUsage(msgspec.Struct):
 
 _ANSWER: Final = msgspec.json.Decoder(_Answer)
 _MEMBERS: Final = msgspec.json.Decoder(dict[str, Raw])
+_CHOICES: Final = msgspec.json.Decoder(list[dict[str, Raw]])
 _ENCODER: Final = msgspec.json.Encoder()
 _READERS: Final[Mapping[Operation, msgspec.json.Decoder[_OpenAIUsage | _ResponsesUsage | _MessagesUsage]]] = {
     Operation.CHAT: msgspec.json.Decoder(_OpenAIUsage),

@@ -17,7 +17,7 @@ def error_event(operation: Operation, code: str, message: str, *, sequence_numbe
     On /v1/responses the event is OpenAI's `error` event, with the `error` member that makes the SDKs raise.
     """
     match operation:
-        case Operation.MESSAGES:
+        case Operation.MESSAGES | Operation.COUNT_TOKENS:
             return b"event: error\n" + _data(
                 {"type": "error", "error": {"type": "api_error", "message": message, "code": code}}
             )

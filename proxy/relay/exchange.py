@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Final
 
 from observability.record import Record
-from proxy.engines.stamp import StampedRequest
+from proxy.engines.stamp import CountRequest, StampedRequest
 from proxy.relay.answer import Answer
 from proxy.relay.endings import error_event
 from proxy.relay.leg import Ending, Leg
@@ -85,7 +85,7 @@ class Exchange:
 
     def __init__(
         self,
-        stamped: StampedRequest,
+        stamped: StampedRequest | CountRequest,
         answer: Answer,
         record: Record,
         patience: Patience,
@@ -185,9 +185,14 @@ class Exchange:
     def head(self, status: int, content_type: bytes) -> None:
         self._status, self._content_type = status, content_type
         self._last_read = self._loop.time()
+        stamped = self.stamped
         media_type = content_type.partition(b";")[0].strip().lower()
-        if self.stamped.stream and status == 200 and media_type == b"text/event-stream":
-            stamped = self.stamped
+        if (
+            isinstance(stamped, StampedRequest)
+            and stamped.stream
+            and status == 200
+            and media_type == b"text/event-stream"
+        ):
             self._observer = Observer(
                 stamped.operation, hide_usage=stamped.hide_usage, show_reuse=stamped.show_reuse, salt=stamped.salt
             )

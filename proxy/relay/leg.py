@@ -1,9 +1,9 @@
 """One connection to an engine, one answer at a time.
 
-The leg is the only thing that writes to an engine, and it takes nothing but a `StampedRequest` or one of the constant
-`Question`s that saltgate itself asks. Path, headers and framing are built here from constants (RFC 9112); nothing of
-them comes from a client. llhttp parses the answer; what it leaves open (limits, contradicting lengths, codings that we
-did not ask for) is refused here.
+The leg is the only thing that writes to an engine, and it takes nothing but a `StampedRequest`, a `CountRequest`, which
+computes no prompt, or one of the constant `Question`s that saltgate itself asks. Path, headers and framing are built
+here from constants (RFC 9112) and the salt; nothing of them comes from a client. llhttp parses the answer; what it
+leaves open (limits, contradicting lengths, codings that we did not ask for) is refused here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final, Protocol, cast
 
 import httptools
 
-from proxy.engines.stamp import StampedRequest
+from proxy.engines.stamp import CountRequest, StampedRequest
 
 READ_BUFFER_BYTES: Final = 64 * 1024
 # Of a head with what comes before it, of trailers: of everything that llhttp keeps and no client gets.
@@ -119,7 +119,7 @@ class Leg(asyncio.BufferedProtocol):
 
     # What the gate does with a leg.
 
-    def send(self, what: StampedRequest | Question, *, headers: bytes, sink: Sink) -> None:
+    def send(self, what: StampedRequest | CountRequest | Question, *, headers: bytes, sink: Sink) -> None:
         """Write one request whole. `headers` are the replica's and the request's own lines, each with its CRLF.
 
         A leg that was lost since it was made or taken says so at once: its answer ends SILENT.
@@ -135,9 +135,10 @@ class Leg(asyncio.BufferedProtocol):
             self._transport.write(b"GET %b HTTP/1.1\r\n%b\r\n" % (what.value, headers))
         else:
             body = what.body
+            salt = what.headers if isinstance(what, StampedRequest) else b""
             self._transport.write(
-                b"POST %b HTTP/1.1\r\n%bContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-                % (what.path, headers, len(body))
+                b"POST %b HTTP/1.1\r\n%b%bContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+                % (what.path, headers, salt, len(body))
             )
             self._transport.write(body)
 

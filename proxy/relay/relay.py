@@ -14,9 +14,19 @@ from aiohttp import web
 
 from observability.names import IsolationCheck, Outcome
 from observability.record import Record
-from proxy.engines.stamp import StampedRequest
+from proxy.engines.grammar import grammar_fields
+from proxy.engines.stamp import CountRequest, StampedRequest
 from proxy.engines.usage import clean_answer, holds_salt, read_usage
-from proxy.refusals import Draining, EngineBusy, EngineFailed, EngineTimeout, EngineUnavailable, ModelNotFound, Refusal
+from proxy.refusals import (
+    Draining,
+    EngineBusy,
+    EngineFailed,
+    EngineTimeout,
+    EngineUnavailable,
+    GrammarFailed,
+    ModelNotFound,
+    Refusal,
+)
 from proxy.relay.answer import Answer
 from proxy.relay.downstream import ClientGone, Downstream
 from proxy.relay.exchange import End, Exchange, Patience, WholeAnswer
@@ -55,7 +65,11 @@ class Relay:
             exchange.cut(End.DRAINED, "draining", "saltgate is being restarted. Send the request again.")
 
     async def relay(
-        self, stamped: StampedRequest, replicas: Sequence[Pool], request: web.BaseRequest, record: Record
+        self,
+        stamped: StampedRequest | CountRequest,
+        replicas: Sequence[Pool],
+        request: web.BaseRequest,
+        record: Record,
     ) -> web.StreamResponse:
         """The client's answer, written already. Raises a Refusal while nothing was written, or ClientGone.
 
@@ -132,10 +146,11 @@ class Relay:
         whole = exchange.whole
         if end is not End.COMPLETE or whole is None:
             raise _refusal_for(end)
-        if holds_salt(exchange.stamped.salt, whole.body):
+        stamped = exchange.stamped
+        if isinstance(stamped, StampedRequest) and holds_salt(stamped.salt, whole.body):
             self._violated("salt_in_answer")
             raise EngineFailed("The engine's answer was withheld. The operator has been told.", reason="salt_in_answer")
-        _answer_whole(whole, exchange.stamped, answer, record)
+        _answer_whole(whole, stamped, answer, record)
         return answer
 
 
@@ -192,17 +207,18 @@ def _draining() -> Draining:
     return Draining("saltgate is being restarted. Send the request again.")
 
 
-def _answer_whole(whole: WholeAnswer, stamped: StampedRequest, answer: Answer, record: Record) -> None:
+def _answer_whole(whole: WholeAnswer, stamped: StampedRequest | CountRequest, answer: Answer, record: Record) -> None:
     """Relay a collected answer, or raise the Refusal that its status means. An engine's own fault is never the
     caller's.
     """
     if whole.status != 200 and whole.status not in _CLIENTS_FAULT:
-        raise _refusal_for_status(whole.status)
+        raise _refusal_for_status(whole.status, stamped)
     if whole.content_type.partition(b";")[0].strip().lower() != b"application/json":
         raise EngineFailed("The engine gave no JSON answer. Send the request again.", reason="engine_content_type")
     body = whole.body
     if whole.status == 200:
-        body = clean_answer(stamped.operation, body, show_reuse=stamped.show_reuse)
+        show_reuse = isinstance(stamped, StampedRequest) and stamped.show_reuse
+        body = clean_answer(stamped.endpoint, body, show_reuse=show_reuse)
         usage = read_usage(stamped.operation, whole.body)
         if usage is not None:
             record.used(usage.prompt, usage.reused, usage.output)
@@ -212,8 +228,15 @@ def _answer_whole(whole: WholeAnswer, stamped: StampedRequest, answer: Answer, r
     record.ended("ok")  # an engine's refusal of the client's own request is an answer like any other
 
 
-def _refusal_for_status(status: int) -> Refusal:
+def _refusal_for_status(status: int, stamped: StampedRequest | CountRequest) -> Refusal:
     match status:
+        case 500 if grammar := _grammar(stamped):
+            return GrammarFailed(
+                f"The engine could not use the grammar or schema in {' and '.join(grammar)}. "
+                "Correct it before you send the request again: unchanged, it fails again.",
+                param=grammar[0],
+                reason="engine_500_grammar",
+            )
         case 404:
             return ModelNotFound("The engine does not serve this model now. Ask your operator.", reason="engine_404")
         case 429 | 503:
@@ -222,3 +245,7 @@ def _refusal_for_status(status: int) -> Refusal:
             )
         case _:
             return EngineFailed("The engine failed on this request. Send it again.", reason=f"engine_{status}")
+
+
+def _grammar(stamped: StampedRequest | CountRequest) -> Sequence[str]:
+    return tuple(grammar_fields(stamped)) if isinstance(stamped, StampedRequest) else ()

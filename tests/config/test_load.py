@@ -9,7 +9,7 @@ import pytest
 from config.faults import ConfigurationFaults
 from config.load import load
 from config.secret import Secret
-from config.settings import Drain, Logs, Public, Timeouts
+from config.settings import AddedField, Drain, Logs, Public, Timeouts
 from tests.config.configuration import SALT_SECRET, changed, faults, good_table, loaded
 
 EXAMPLE = Path(__file__).parents[2] / "config" / "saltgate.example.toml"
@@ -223,3 +223,36 @@ def test_without_an_environment_that_of_the_process_is_read(tmp_path: Path, monk
     monkeypatch.setenv("SALTGATE_WORKERS__X", "1")
     with pytest.raises(ConfigurationFaults, match="SALTGATE_WORKERS__X"):
         load(tmp_path / "saltgate.toml")
+
+
+def test_limits_of_an_engine_are_read_with_their_defaults(tmp_path: Path) -> None:
+    table = changed("engines.0.limits", {"n": 2, "schema_bytes": "64KiB", "fields": [{"name": "x", "type": "number"}]})
+    limits = loaded(tmp_path, table).settings.engines[0].limits
+    assert (limits.n, limits.schema_bytes, limits.prompts, limits.max_tokens) == (2, 64 * 1024, 64, None)
+    assert limits.fields == (AddedField(name="x", type="number"),)
+    variables = {"SALTGATE_ENGINES__0__LIMITS__N": "3", "SALTGATE_ENGINES__0__LIMITS__FIELDS__0__NAME": "y"}
+    limits = loaded(tmp_path, table, variables).settings.engines[0].limits
+    assert (limits.n, limits.fields[0].name) == (3, "y")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("engines.0.kind", "ollama", "sglang"),
+        ("engines.0.limits.n", 0, "1 or more"),
+        ("engines.0.limits.n", "8", "whole number"),
+        ("engines.0.limits.logprobs", -1, "0 or more"),
+        ("engines.0.limits.max_token", 5, "did you mean `max_tokens`"),
+        ("engines.0.limits.schema_bytes", "big", "size"),
+    ],
+)
+def test_limits_that_cannot_be_are_faults(tmp_path: Path, key: str, value: object, words: str) -> None:
+    (found,) = faults(tmp_path, changed(key, value)).items()
+    assert found[0] == key
+    assert words in found[1]
+
+
+def test_an_added_field_of_no_plain_type_is_a_fault(tmp_path: Path) -> None:
+    fields = [{"name": "x", "type": "object"}, {"name": "y"}]
+    found = faults(tmp_path, changed("engines.0.limits", {"fields": fields}))
+    assert set(found) == {"engines.0.limits.fields.0.type", "engines.0.limits.fields.1.type"}

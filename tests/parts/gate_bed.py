@@ -21,7 +21,18 @@ from yarl import URL
 
 from config.secret import Secret
 from config.settings import Directory as DirectorySettings
-from config.settings import Drain, Engine, FrontGate, Isolation, IsolationKey, Public, Settings, Telemetry, Timeouts
+from config.settings import (
+    Drain,
+    Engine,
+    EngineLimits,
+    FrontGate,
+    Isolation,
+    IsolationKey,
+    Public,
+    Settings,
+    Telemetry,
+    Timeouts,
+)
 from config.settings import Logs as LogSettings
 from observability.logs import Logs, configure_logs
 from proxy.app import Gate, open_gate
@@ -32,6 +43,7 @@ from tests.parts.tokens import IssuerServer, TokenMint
 
 KEY = Secret(b"0123456789abcdef0123456789abcdef", "test")
 BASE_EPOCH = 1_700_000_000
+Kind = Literal["vllm", "sglang", "tensorrt-llm", "dynamo"]
 
 DIRECTORY = """
 [workspaces.acme]
@@ -145,17 +157,28 @@ async def gate_bed(
     models: tuple[str, ...] | None = None,
     api_key: Secret | None = None,
     gates: Sequence[str] = (),
+    kind: Kind = "vllm",
+    limits: EngineLimits | None = None,
+    also: Sequence[Engine] = (),
 ) -> AsyncIterator[GateBed]:
-    """A gate in front of `engines` (one URL each a replica of one engine), on the directory that `document`
-    describes. Without `filled` the directory is left as it is; without `issuer_answers` the issuer is faulty. `gates`
-    are the subjects that are saltgates in front of this one.
+    """A gate in front of `engines` (one URL each a replica of one engine) and those of `also`, on the directory that
+    `document` describes. Without `filled` the directory is left as it is; without `issuer_answers` the issuer is
+    faulty. `gates` are the subjects that are saltgates in front of this one.
     """
     mint = TokenMint(algorithms=("RS256", "ES256"))
     async with IssuerServer(mint) as issuer, aiohttp.ClientSession() as session:
-        engine = Engine(name="main", urls=tuple(engines), proof=proof, models=models, api_key=api_key)
+        engine = Engine(
+            name="main",
+            kind=kind,
+            urls=tuple(engines),
+            proof=proof,
+            models=models,
+            api_key=api_key,
+            limits=limits or EngineLimits(),
+        )
         settings = Settings(
             public=replace(public or Public(), listen="127.0.0.1:0", url="http://gate.test"),
-            engines=(engine,),
+            engines=(engine, *also),
             issuers=(issuer.settings(),),
             directory=directory,
             isolation=isolation or Isolation(keys=(IsolationKey(id="k1", secret=KEY),)),

@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Self
 
-from proxy.engines.profile import ENDPOINTS
+from proxy.engines.kinds import VLLM
 
 # What saltgate asks on its own account. Spelled here: a question that is new must be thought about.
 PAGES: Final = frozenset({b"/v1/models", b"/metrics", b"/version", b"/openapi.json"})
-SALTED: Final = frozenset(endpoint.path.encode() for endpoint in ENDPOINTS)
+SALTED: Final = frozenset(endpoint.path.encode() for endpoint in VLLM.salted)
 SALT: Final = re.compile(r"sg1-[A-Za-z0-9_-]{1,32}-[A-Za-z0-9_-]{43}")
 _HEAD: Final = re.compile(rb"(GET|POST) (/[!-~]*) HTTP/1\.1\r\n((?:[!-9;-~]+: [ -~]*\r\n)*)\r\n")
 

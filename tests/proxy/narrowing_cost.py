@@ -9,12 +9,13 @@ import time
 from collections.abc import Callable
 
 from proxy.engines.body import ClientRequest, read_body
-from proxy.engines.profile import ENDPOINTS, Operation
+from proxy.engines.kinds import VLLM
+from proxy.engines.profile import Operation
 from proxy.engines.texts import texts
 from proxy.isolation.narrowing import isolation_rule, narrowed
 from proxy.scanner import Scanner
 
-CHAT = next(endpoint for endpoint in ENDPOINTS if endpoint.operation is Operation.CHAT)
+CHAT = next(endpoint for endpoint in VLLM.salted if endpoint.operation is Operation.CHAT)
 RULES = (
     isolation_rule("words", words=["falcon", "ward 7", "Müller"]),
     isolation_rule("sets", sets=["personal-data", "secrets"]),

@@ -16,7 +16,7 @@ from observability.exposition import exposition
 from proxy.demo.simulator import AT_ONCE, EngineShape, Fault, FaultKind, Received, Simulator
 from proxy.directory.changes import grant
 from proxy.directory.model import user
-from proxy.engines.profile import ENDPOINTS
+from proxy.engines.kinds import VLLM
 from proxy.isolation.salt import SaltKey, salt_for
 from proxy.isolation.unit import ProjectUnit
 from tests.parts.gate_bed import BASE_EPOCH, KEY, GateBed, chat, gate_bed
@@ -159,7 +159,7 @@ async def test_most_disguises_are_of_requests_that_are_served(redis: RedisServer
 
 def _is_stamped(received: Received, shape: EngineShape, name: str) -> None:
     members = json.loads(received.body, object_pairs_hook=_pairs)
-    fields = {endpoint.path: endpoint.fields for endpoint in ENDPOINTS}[received.target]
+    fields = {endpoint.path: endpoint.fields for endpoint in VLLM.salted}[received.target]
     assert [value for key, value in members if key == "cache_salt"] == [SALT], name
     assert received.salt == SALT, name
     assert EVIL.encode() not in received.body or name in WITHIN_A_SCHEMA, name

@@ -15,7 +15,8 @@ import pytest
 
 from proxy.demo.simulator import AT_ONCE, EngineShape, Fault, FaultKind, Pace, Simulator
 from proxy.demo.simulator import Endpoint as Served
-from proxy.engines.profile import ENDPOINTS, Endpoint, Operation
+from proxy.engines.kinds import VLLM
+from proxy.engines.profile import Endpoint, Operation
 from tests.parts.gate_bed import GateBed, chat, gate_bed
 from tests.parts.gone_client import GoneClient, post
 from tests.parts.redis_server import RedisServer
@@ -23,8 +24,8 @@ from tests.parts.wire_tap import WireTap
 
 SHAPE = EngineShape(pace=AT_ONCE, answer_tokens=4)
 # Each endpoint is proven by four requests or more.
-PROBES = 4 * len(ENDPOINTS)
-EVERY = pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.operation.value)
+PROBES = 4 * len(VLLM.salted)
+EVERY = pytest.mark.parametrize("endpoint", VLLM.salted, ids=lambda endpoint: endpoint.operation.value)
 
 
 def asking(operation: Operation, **more: object) -> dict[str, object]:
@@ -61,7 +62,7 @@ async def test_from_the_first_probe_to_the_last_answer(endpoint: Endpoint, redis
             status, _, _ = await bed.post(endpoint.path, asking(endpoint.operation, **more))
             assert status == 200
         tap.check(least_posts=PROBES + 1)
-        assert {up.target for up in tap.posts} == {other.path.encode() for other in ENDPOINTS}
+        assert {up.target for up in tap.posts} == {other.path.encode() for other in VLLM.salted}
 
 
 async def test_the_models_and_everything_else_that_saltgate_answers_itself_is_no_request(
@@ -190,7 +191,7 @@ async def test_under_warn_also_what_is_not_proven_gets_a_salt(redis: RedisServer
     shape = EngineShape(pace=AT_ONCE, endpoints=frozenset({Served.CHAT}))
     async with Simulator(shape) as engine, WireTap(engine.url) as tap:
         async with gate_bed(redis.settings(), [tap.url], tmp_path, proof="warn") as bed:
-            for endpoint in ENDPOINTS:
+            for endpoint in VLLM.salted:
                 await bed.post(endpoint.path, asking(endpoint.operation, cache_salt="mine"))
         tap.check(least_posts=5)
         assert {up.target for up in tap.posts} >= {b"/v1/chat/completions"}

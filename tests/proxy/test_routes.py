@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.directory.membership import Named
-from proxy.engines.profile import ENDPOINTS
+from proxy.engines.kinds import VLLM
 from proxy.isolation.unit import Level
 from proxy.refusals import Dialect, EndpointNotAllowed, InvalidRequest
 from proxy.routes import (
@@ -25,7 +25,7 @@ from proxy.routes import (
     named_scope,
 )
 
-PATHS = [endpoint.path for endpoint in ENDPOINTS]
+PATHS = [endpoint.path for endpoint in VLLM.endpoints]
 CHAT = "/v1/chat/completions"
 
 
@@ -34,7 +34,7 @@ def test_each_endpoint_is_found_at_its_path_and_under_a_scope(path: str) -> None
     plain, scoped = find_route("POST", path), find_route("POST", "/w/acme/p/apollo" + path)
     assert isinstance(plain.wanted, Generate)
     assert plain.wanted == scoped.wanted
-    assert plain.wanted.endpoint.path == path
+    assert plain.wanted.path == path
     assert (plain.workspace, plain.project) == (None, None)
     assert (scoped.workspace, scoped.project) == ("acme", "apollo")
 
@@ -128,7 +128,7 @@ def test_no_path_that_was_made_up_is_routed(text: str, method: str) -> None:
         assert target.partition("?")[0].startswith(("/w/", "/v1/models/", *PATHS))
         assert route.name.isascii()
         if isinstance(route.wanted, Generate):
-            assert target.partition("?")[0].endswith(route.wanted.endpoint.path)
+            assert target.partition("?")[0].endswith(route.wanted.path)
 
 
 def test_a_query_changes_nothing() -> None:

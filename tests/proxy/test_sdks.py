@@ -189,6 +189,36 @@ async def test_messages_answer_whole_and_as_the_stream_helper_assembles_them(bed
     assert whole.usage.output_tokens == streamed.usage.output_tokens > 0
 
 
+async def test_tokens_are_counted_as_the_message_that_is_sent_has_them(bed: Bed) -> None:
+    counted = await bed.anthropic.messages.count_tokens(
+        model="tiny", messages=HI, system="Be brief.", tools=[MESSAGES_TOOL], tool_choice={"type": "auto"}
+    )
+    sent = await bed.anthropic.messages.create(
+        model="tiny", messages=HI, system="Be brief.", tools=[MESSAGES_TOOL], max_tokens=1
+    )
+    usage = sent.usage
+    prompt = usage.input_tokens + (usage.cache_creation_input_tokens or 0) + (usage.cache_read_input_tokens or 0)
+    assert counted.input_tokens == prompt > 0
+    assert b"cache_salt" not in bed.engine.requests[-2].body
+
+
+async def test_a_grammar_that_the_engine_cannot_use_is_not_sent_again_by_the_clients_themselves(bed: Bed) -> None:
+    bed.engine.requests.clear()
+    bed.engine.faults.add(Fault(FaultKind.STATUS_500, times=9))
+    schema = {"name": "x", "schema": {"$ref": "#"}}
+    with pytest.raises(openai.InternalServerError, match="response_format"):
+        await bed.openai.with_options(max_retries=2).chat.completions.create(
+            model="tiny", messages=HELLO, extra_body={"response_format": {"type": "json_schema", "json_schema": schema}}
+        )
+    assert len(bed.engine.requests) == 1
+    output = {"format": {"type": "json_schema", "schema": {"$ref": "#"}}}
+    with pytest.raises(anthropic.InternalServerError, match="output_config"):
+        await bed.anthropic.with_options(max_retries=2).messages.create(
+            model="tiny", messages=HI, max_tokens=4, extra_body={"output_config": output}
+        )
+    assert len(bed.engine.requests) == 2
+
+
 async def test_messages_call_a_tool_also_streamed(bed: Bed) -> None:
     whole = await bed.anthropic.messages.create(
         model="tiny", messages=HI, max_tokens=100, tools=[MESSAGES_TOOL], tool_choice={"type": "any"}

@@ -20,8 +20,9 @@ from proxy.assurance.leash import leash
 from proxy.assurance.proof import Prover
 from proxy.assurance.verdict import Verdict
 from proxy.demo.simulator import AT_ONCE, Endpoint, EngineShape, Flaws, Pace, Simulator
-from proxy.engines.profile import ENDPOINTS, Operation
+from proxy.engines.kinds import VLLM
 from proxy.engines.profile import Endpoint as Profile
+from proxy.engines.profile import Operation
 from proxy.isolation.salt import SaltKey
 from proxy.isolation.scope import Scope
 from proxy.isolation.sharing import Line
@@ -96,7 +97,7 @@ def verdicts(replica: Replica) -> dict[str, str]:
 
 
 def is_settled(engine: Engine) -> bool:
-    return all(len(replica.findings) == len(ENDPOINTS) for replica in engine.replicas)
+    return all(len(replica.findings) == len(VLLM.salted) for replica in engine.replicas)
 
 
 def pools(engines: Engines, operation: Operation = Operation.CHAT, scope: Scope = SCOPE) -> Sequence[Pool]:
@@ -116,17 +117,17 @@ def refusal(engines: Engines, operation: Operation = Operation.CHAT) -> EngineUn
 async def test_a_sound_engine_may_take_every_endpoint() -> None:
     async with Simulator(SHAPE) as sound, following(engine_at(sound.url)) as engines:
         await until(lambda: engines.ready)
-        for endpoint in ENDPOINTS:
+        for endpoint in VLLM.salted:
             assert pools(engines, endpoint.operation)
 
 
 @pytest.mark.parametrize("proof", ["strict", "warn"])
-@pytest.mark.parametrize("failing", ENDPOINTS, ids=lambda endpoint: endpoint.operation.value)
+@pytest.mark.parametrize("failing", VLLM.salted, ids=lambda endpoint: endpoint.operation.value)
 async def test_only_the_endpoint_that_fails_is_refused_and_only_under_strict(failing: Profile, proof: Proof) -> None:
     shape = replace(SHAPE, flaws=Flaws(ignores_salt=frozenset({Endpoint(failing.path)})))
     async with Simulator(shape) as flawed, following(engine := engine_at(flawed.url, proof=proof)) as engines:
         await until(lambda: is_settled(engine))
-        for other in ENDPOINTS:
+        for other in VLLM.salted:
             if other is failing and proof == "strict":
                 assert "does not separate by cache_salt" in refusal(engines, other.operation).message
             else:
@@ -215,7 +216,7 @@ async def test_another_engine_at_the_same_address_is_never_used_on_the_old_ones_
                 refusal(engines)
                 await until(lambda: is_settled(engine))
                 assert set(verdicts(engine.replicas[0]).values()) == {"failed"}
-                for endpoint in ENDPOINTS:
+                for endpoint in VLLM.salted:
                     refusal(engines, endpoint.operation)
                 probes = {received.salt for received in leaky.requests}
                 assert all(salt is not None and salt.startswith("sg1-") for salt in probes)
@@ -304,11 +305,11 @@ async def test_after_a_cut_the_same_process_keeps_its_proof_and_another_is_prove
             if same:
                 # What was found is in force again before it could be found anew.
                 lost = len(told.events) - told.events[::-1].index("unknown")
-                assert told.events[lost : lost + len(ENDPOINTS)] == ["proven"] * len(ENDPOINTS)
+                assert told.events[lost : lost + len(VLLM.salted)] == ["proven"] * len(VLLM.salted)
                 assert set(verdicts(engine.replicas[0]).values()) == {"proven"}
             else:
                 await until(lambda: is_settled(engine))
-                assert len(sound.requests) >= 4 * len(ENDPOINTS)
+                assert len(sound.requests) >= 4 * len(VLLM.salted)
         await pipe.stop()
 
 
@@ -345,7 +346,8 @@ async def test_a_probe_that_says_nothing_takes_no_proof_back_and_a_failure_does(
         engines = Engines([engine], KEY, Silent())
         for at, expected in ((silent, "unknown"), (sound, "proven"), (silent, "proven"), (leaky, "failed")):
             async with leash(pool_of(at.url), lambda: None) as held:
-                await engines._prove_once(engine, replica, held, Prover(held.pool, KEY, spent=lambda _: None))
+                prover = Prover(held.pool, KEY, profile=VLLM, spent=lambda _: None)
+                await engines._prove_once(engine, replica, held, prover)
             assert verdicts(replica)["chat"] == expected
         engines.close()
 
@@ -372,17 +374,17 @@ async def test_what_is_proven_again_is_told_once_and_what_changes_is_told(redis:
             return [line for line in bed.lines() if line["event"] == event]
 
         async with asyncio.timeout(10):
-            while len(told("engine.proof")) < len(ENDPOINTS):
+            while len(told("engine.proof")) < len(VLLM.salted):
                 await asyncio.sleep(0.01)
         for version in ("0.32.0", "0.31.1", "not a version!", "0.31.1"):
             sound.shape = replace(sound.shape, version=version)
             async with leash(pool_of(sound.url), lambda: None) as held:
-                prover = Prover(held.pool, KEY, spent=lambda _: None)
+                prover = Prover(held.pool, KEY, profile=VLLM, spent=lambda _: None)
                 await engines._prove_once(engine, replica, held, prover)
         async with asyncio.timeout(10):
             while len(told("engine.version")) < 4:
                 await asyncio.sleep(0.01)
-        assert len(told("engine.proof")) == len(ENDPOINTS)
+        assert len(told("engine.proof")) == len(VLLM.salted)
         versions = [(line["version"], line["tested"], line["level"]) for line in told("engine.version")]
         assert versions == [
             ("0.32.0", True, "info"),
@@ -437,7 +439,7 @@ async def test_of_several_replicas_only_the_proven_ones_are_used() -> None:
         engine = engine_at(leaky.url, sound.url)
         async with following(engine) as engines:
             await until(lambda: is_settled(engine))
-            for endpoint in ENDPOINTS:
+            for endpoint in VLLM.salted:
                 assert list(pools(engines, endpoint.operation)) == [engine.replicas[1].pool]
 
 

@@ -15,17 +15,17 @@ import pytest
 from proxy.assurance.proof import Counting, Prover, process_start, prove
 from proxy.assurance.verdict import DISTURBED, Finding, Verdict
 from proxy.demo.simulator import ALL_ENDPOINTS, AT_ONCE, Endpoint, EngineShape, Flaws, Pace, Simulator
-from proxy.engines.profile import ENDPOINTS
+from proxy.engines.kinds import PROFILES, VLLM
 from proxy.engines.profile import Endpoint as Profile
 from proxy.isolation.salt import SaltKey
 from proxy.relay.question import EngineUnreachable
 from tests.proxy.assurance.facade import Facade, pool_of
 
 KEY = SaltKey("k1", b"0123456789abcdef0123456789abcdef")
-CHAT, COMPLETIONS, RESPONSES, MESSAGES, EMBEDDINGS = ENDPOINTS
+CHAT, COMPLETIONS, RESPONSES, MESSAGES, EMBEDDINGS = VLLM.salted
 COUNTING = Counting(within_seconds=0.3, tries=6, pause_seconds=0.05)
 SHAPE = EngineShape(pace=AT_ONCE)
-EVERY = pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.operation.value)
+EVERY = pytest.mark.parametrize("endpoint", VLLM.salted, ids=lambda endpoint: endpoint.operation.value)
 
 
 def flawed(**flaws: object) -> EngineShape:
@@ -116,7 +116,7 @@ async def test_every_probe_is_small_salted_and_of_a_unit_that_no_caller_has(endp
 async def test_a_length_that_was_needed_once_is_where_the_next_proof_begins() -> None:
     async with Simulator(EngineShape(pace=AT_ONCE, block_size=1024)) as engine:
         pool, spent = pool_of(engine.url), list[int]()
-        prover = Prover(pool, KEY, spent=spent.append, counting=COUNTING)
+        prover = Prover(pool, KEY, profile=VLLM, spent=spent.append, counting=COUNTING)
         for _ in range(2):
             assert (await prover.prove(CHAT, "tiny")).verdict is Verdict.PROVEN
         pool.close()
@@ -297,3 +297,35 @@ async def test_the_start_of_the_engines_process_is_read_where_it_is_told() -> No
     async with Simulator(SHAPE) as engine, Facade([engine], born) as facade:
         assert await process_start(pool_of(facade.url)) == b"1.76e+09"
         assert await process_start(pool_of(engine.url)) is None
+
+
+# Kinds that do not tell how many caches they have.
+
+
+@pytest.mark.parametrize("kind", ["sglang", "tensorrt-llm", "dynamo"])
+@pytest.mark.parametrize("turns", [(0, 0, 1, 2), (0, 0, 1, 1, 2, 2), (0, 0, 1, 2, 3, 4, 5, 6, 7)])
+async def test_a_kind_with_caches_that_it_does_not_tell_of_cannot_hide_that_it_ignores_the_salt(
+    kind: str, turns: tuple[int, ...]
+) -> None:
+    profile = PROFILES[kind]
+    async with AsyncExitStack() as stack:
+        shape = flawed(ignores_salt=ALL_ENDPOINTS)
+        engines = [await stack.enter_async_context(Simulator(shape)) for _ in range(max(turns) + 1)]
+        facade = await stack.enter_async_context(Facade(engines, turns=turns))
+        pool = pool_of(facade.url)
+        stack.callback(pool.close)
+        finding = await prove(pool, profile.endpoints[0], "tiny", KEY, profile=profile, counting=COUNTING)
+    assert finding.verdict is Verdict.FAILED
+
+
+async def test_what_another_kind_writes_in_vllms_words_is_not_believed() -> None:
+    def say(page: bytes) -> bytes:
+        return page + b'vllm:cache_config_info{block_size="16",enable_prefix_caching="False",engine="0"} 1.0\n'
+
+    profile = PROFILES["sglang"]
+    async with Simulator(flawed(no_prefix_cache=True)) as engine, Facade([engine], say) as facade:
+        pool = pool_of(facade.url)
+        finding = await prove(pool, profile.endpoints[0], "tiny", KEY, profile=profile, counting=COUNTING)
+        pool.close()
+    assert finding.verdict is Verdict.UNKNOWN
+    assert "--disable-radix-cache" in finding.check

@@ -19,7 +19,7 @@ from aiohttp import web
 from proxy.assurance.about import NOTHING_TOLD
 from proxy.assurance.metrics_page import MetricsPage
 from proxy.assurance.outside import Outside, Stranger
-from proxy.cli import check
+from proxy.cli import check, serve
 from proxy.cli.engine_words import engine_words
 from proxy.cli.lines import Level
 from proxy.demo.simulator import ALL_ENDPOINTS, AT_ONCE, Endpoint, EngineShape, Flaws, Simulator
@@ -28,6 +28,7 @@ from proxy.directory.connect import open_store
 from proxy.directory.model import directory_from_toml
 from proxy.directory.rotation import rotate_ring
 from tests.parts.gate_bed import gate_bed
+from tests.parts.imitations import Imitation
 from tests.parts.redis_server import RedisServer
 from tests.parts.tokens import IssuerServer, TokenMint
 
@@ -293,6 +294,50 @@ async def test_an_endpoint_that_an_engine_does_not_have_is_information(
         answer = await deployment.check("--json")
     assert answer.code == 0
     assert any("/v1/embeddings: the engine does not serve it" in note for note in answer.lines("note"))
+
+
+@pytest.mark.parametrize(("kind", "proven"), [("sglang", 2), ("tensorrt-llm", 1), ("dynamo", 3)])
+async def test_an_engine_of_another_kind_is_checked_on_its_own_endpoints(
+    deployment: Deployment, redis: RedisServer, kind: str, proven: int
+) -> None:
+    async with (
+        issuer_and_directory(redis) as issuer,
+        Simulator(SOUND) as simulator,
+        Imitation(kind, simulator) as sound,
+        Imitation(kind, simulator, deaf=True) as deaf,
+        Imitation(kind, simulator, silent=True) as silent,
+    ):
+        answers = []
+        for imitation in (sound, deaf, silent):
+            engines = engine(imitation.url, more=f'kind = "{kind}"')
+            deployment.configure(engines=engines, issuer=issuer, redis=redis.url)
+            answers.append(await deployment.check("--json"))
+    assert [answer.code for answer in answers] == [0, 1, 1]
+    assert len([line for line in answers[0].lines("ok") if "/v1/" in line and "proven" in line]) == proven
+    # What no setting could prove is no fault of this deployment.
+    warnings = [line for line in answers[0].lines("warning") if "/v1/" in line]
+    assert len(warnings) == (kind == "dynamo")
+    assert all("/v1/embeddings: unknown. Dynamo reports no reuse" in line for line in warnings)
+    assert any("does not separate by cache_salt" in line for line in answers[1].lines("fault"))
+    assert any("The engine does not report reused tokens" in line for line in answers[2].lines("fault"))
+    assert not any("vLLM" in line for line in answers[2].lines("fault") if kind != "dynamo")
+
+
+async def test_a_field_that_must_not_be_added_is_a_fault_of_the_configuration(
+    deployment: Deployment, redis: RedisServer
+) -> None:
+    async with Simulator(SOUND) as simulator:
+        fields = '[[engines.limits.fields]]\nname = "extra_key"\ntype = "string"'
+        deployment.configure(
+            engines=engine(simulator.url, more=fields), issuer="https://sso.example.com", redis=redis.url
+        )
+        told = await deployment.check()
+        assert not simulator.requests
+    assert told.code == 2
+    assert told.err == (
+        "saltgate: engines.0.limits.fields.0.name: "
+        "can never pass: a cache namespace; with it a client would choose its border\n"
+    )
 
 
 async def test_an_engine_without_one_endpoint_that_may_be_used_is_a_fault(
@@ -593,3 +638,15 @@ def test_the_real_command_says_no_with_its_exit_status(deployment: Deployment) -
     answer = subprocess.run(command, capture_output=True, timeout=120, check=False)
     assert (answer.returncode, answer.stderr) == (1, b"")
     assert answer.stdout.endswith(b"Not everything is right: see each fault above.\n")
+
+
+async def test_serve_starts_with_no_field_that_must_not_be_added(
+    deployment: Deployment, redis: RedisServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fields = '[[engines.limits.fields]]\nname = "cache_salt"\ntype = "string"'
+    engines = engine("http://127.0.0.1:9", more=fields)
+    deployment.configure(engines=engines, issuer="https://sso.example.com", redis=redis.url)
+    parser = argparse.ArgumentParser()
+    serve.add_arguments(parser)
+    assert await asyncio.to_thread(serve.run, parser.parse_args(["-c", str(deployment.file)])) == 2
+    assert "engines.0.limits.fields.0.name: can never pass" in capsys.readouterr().err

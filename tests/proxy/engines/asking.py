@@ -6,14 +6,20 @@ import json
 from typing import Any
 
 from proxy.engines.body import read_body
-from proxy.engines.profile import ENDPOINTS, Endpoint, Operation
+from proxy.engines.kinds import PROFILES, VLLM
+from proxy.engines.profile import Endpoint, Operation
 from proxy.engines.stamp import StampedRequest, stamp
 from proxy.isolation.salt import SaltKey, salt_for
 from proxy.isolation.unit import ProjectUnit
 
 SALT = salt_for(ProjectUnit("acme", "apollo"), epoch=0, key=SaltKey("k1", b"0123456789abcdef0123456789abcdef"))
 
-ENDPOINT: dict[Operation, Endpoint] = {endpoint.operation: endpoint for endpoint in ENDPOINTS}
+ENDPOINT: dict[Operation, Endpoint] = {endpoint.operation: endpoint for endpoint in VLLM.endpoints}
+SALTED: tuple[Operation, ...] = tuple(endpoint.operation for endpoint in VLLM.salted)
+# Every endpoint of every kind that carries a salt.
+EVERYWHERE: list[tuple[str, Operation]] = [
+    (kind, endpoint.operation) for kind, profile in PROFILES.items() for endpoint in profile.salted
+]
 
 # The least that each endpoint takes, less the model.
 LEAST: dict[Operation, dict[str, Any]] = {
@@ -21,12 +27,19 @@ LEAST: dict[Operation, dict[str, Any]] = {
     Operation.COMPLETIONS: {"prompt": "Hi"},
     Operation.RESPONSES: {"input": "Hi"},
     Operation.MESSAGES: {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 8},
+    Operation.COUNT_TOKENS: {"messages": [{"role": "user", "content": "Hi"}]},
     Operation.EMBEDDINGS: {"input": "Hi"},
 }
 
 
-def stamped(operation: Operation, body: bytes) -> StampedRequest:
-    return stamp(read_body(ENDPOINT[operation], body), SALT, request_id="r-1", show_reuse=True)
+def endpoint_of(kind: str, operation: Operation) -> Endpoint:
+    endpoint = PROFILES[kind].endpoint(operation)
+    assert endpoint is not None
+    return endpoint
+
+
+def stamped(operation: Operation, body: bytes, kind: str = "vllm") -> StampedRequest:
+    return stamp(read_body(endpoint_of(kind, operation), body), SALT, request_id="r-1", show_reuse=True)
 
 
 def body_of(operation: Operation, **fields: Any) -> bytes:
@@ -35,7 +48,11 @@ def body_of(operation: Operation, **fields: Any) -> bytes:
 
 def sent(operation: Operation, **fields: Any) -> Any:
     """What the engine reads of a request with these fields."""
-    return json.loads(stamped(operation, body_of(operation, **fields)).body)
+    return sent_to("vllm", operation, **fields)
+
+
+def sent_to(kind: str, operation: Operation, **fields: Any) -> Any:
+    return json.loads(stamped(operation, body_of(operation, **fields), kind).body)
 
 
 def sent_raw(operation: Operation, body: bytes) -> Any:
