@@ -4,8 +4,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.parts.redis_server import RedisServer
+
+# A busy machine takes its time; that is no fault of what is tried.
+settings.register_profile("saltgate", deadline=None)
+settings.load_profile("saltgate")
 
 
 @pytest.fixture(scope="session")
