@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help:
 	@echo "make setup      the virtual environment, from the lock"
 	@echo "make test       the quick tests"
-	@echo "make processes  the tests that start the commands as a person would, and those with the official clients"
+	@echo "make processes  the slower tests: commands as a person starts them, official clients, outages, races"
 	@echo "make lint       ruff, mypy, import contracts"
 	@echo "make engine     the tests against a real vLLM on the CPU (downloads about 1 GB once)"
 	@echo "make demo       the whole product on this machine: saltgate demo"
@@ -28,10 +28,10 @@ $(VENV)/.ready: requirements-dev.lock pyproject.toml .ci/setup
 WORKERS := $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) * 3 / 2 )))
 
 test: setup
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not engine and not process" $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not engine and not process and not slow" $(ARGS)
 
 processes: setup
-	$(BIN)/python -m pytest -n $(WORKERS) -m process $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) -m "process or slow" $(ARGS)
 
 engine: setup
 	$(BIN)/python -m pytest -m engine tests/engine $(ARGS)

@@ -255,6 +255,7 @@ def test_without_an_endpoint_there_is_no_exporter_and_nothing_is_counted_as_lost
     assert telemetry.dropped() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["hang", "unavailable", None], ids=["hangs", "says 503", "refuses"])
 async def test_a_collector_that_does_not_work_harms_no_request_and_holds_no_stop(
     fault: Fault | None, closed_port: str

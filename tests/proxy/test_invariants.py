@@ -255,6 +255,7 @@ async def test_a_clients_trace_is_linked_and_never_the_parent(redis: RedisServer
 # Invariant 13.
 
 
+@pytest.mark.slow
 async def test_a_running_stream_does_not_feel_that_redis_and_the_collector_are_gone(
     own_redis: RedisServer, tmp_path: Path
 ) -> None:

@@ -313,6 +313,7 @@ async def test_after_a_cut_the_same_process_keeps_its_proof_and_another_is_prove
         await pipe.stop()
 
 
+@pytest.mark.slow
 async def test_an_engine_that_closes_every_connection_is_never_ready_and_never_hammered() -> None:
     """Then nothing tells when it is replaced. Its operator is told to keep connections alive."""
     questions: list[str] = []

@@ -215,6 +215,7 @@ async def _busy(url: str, *, pause: float) -> AsyncIterator[None]:
                 task.cancel()
 
 
+@pytest.mark.slow
 async def test_others_requests_never_make_ignored_salts_proven() -> None:
     async with Simulator(flawed(ignores_salt=frozenset({Endpoint.EMBEDDINGS}))) as engine:
         for pause in (0.0, 0.005, 0.02):
@@ -223,6 +224,7 @@ async def test_others_requests_never_make_ignored_salts_proven() -> None:
                 assert finding == DISTURBED or finding.verdict is Verdict.FAILED
 
 
+@pytest.mark.slow
 async def test_others_requests_never_make_a_sound_engine_a_failed_one() -> None:
     async with Simulator(SHAPE) as engine:
         for pause in (0.0, 0.02, 0.2):
@@ -231,6 +233,7 @@ async def test_others_requests_never_make_a_sound_engine_a_failed_one() -> None:
                 assert finding == DISTURBED or finding.verdict is Verdict.PROVEN
 
 
+@pytest.mark.slow
 async def test_hits_that_only_others_had_prove_nothing() -> None:
     """An engine whose embeddings are counted nowhere, while every look at its metrics shows others' hits."""
     counted = [0]

@@ -174,6 +174,7 @@ async def test_what_cannot_be_reached_is_told_all_at_once_with_its_address(deplo
     assert "127.0.0.1:1" in main
 
 
+@pytest.mark.slow
 async def test_parts_that_never_answer_are_given_up_side_by_side(deployment: Deployment) -> None:
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()

@@ -280,6 +280,7 @@ def test_an_incomplete_directory_is_not_exported(
     assert "workspaces.labs" in place.directory("show").err
 
 
+@pytest.mark.slow
 def test_everything_lost_and_made_anew_within_a_second_begins_later(bare_place: Place, server: RedisServer) -> None:
     place = bare_place
     epochs: list[object] = []

@@ -224,6 +224,7 @@ directories = st.lists(workspaces(), max_size=4).map(Directory.of)
 quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
+@pytest.mark.slow
 @quick
 @given(directories)
 def test_any_directory_reads_back_from_its_export(directory: Directory) -> None:
@@ -238,6 +239,7 @@ def test_any_workspace_reads_back_from_its_record(workspace: Workspace) -> None:
     assert workspace_from_json(workspace.name, workspace_to_json(workspace)) == workspace
 
 
+@pytest.mark.slow
 @quick
 @given(st.lists(workspaces(), max_size=4), st.lists(workspaces(), max_size=4))
 def test_a_changed_directory_looks_up_like_one_made_anew(before: list[Workspace], after: list[Workspace]) -> None:
@@ -264,6 +266,7 @@ def test_members_of_one_issuer_are_nobody_at_another() -> None:
     assert directory.workspaces_of("https://other.example", user("u-bob-0002")) == ("globex",)
 
 
+@pytest.mark.slow
 def test_a_lookup_among_100_000_projects_costs_what_one_among_ten_costs() -> None:
     def lookups(count: int) -> float:
         projects = {f"p{i}": Project(f"p{i}", (user("all"), user(f"u{i}"))) for i in range(count)}

@@ -266,6 +266,7 @@ async def test_a_raise_that_redis_could_not_count_up_is_refused_and_the_member_g
     assert b"user:a" not in (await store.read()).workspaces["acme"]
 
 
+@pytest.mark.slow
 async def test_a_ring_made_and_lost_while_another_waits_to_make_one_has_an_earlier_epoch(
     store: RedisStore, redis: RedisServer
 ) -> None:
@@ -340,6 +341,7 @@ async def test_a_key_of_another_type_is_an_unavailable_store_and_not_a_crash(
         await store.read()
 
 
+@pytest.mark.slow
 async def test_a_frozen_redis_is_unavailable_within_a_bound(own_redis: RedisServer) -> None:
     store = RedisStore(own_redis.settings())
     await store.stamp()

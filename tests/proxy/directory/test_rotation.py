@@ -330,6 +330,7 @@ _LOSS = st.just("loss")
 _TIME = st.sampled_from([0.01, 0.4, 1.0, 5.0, 30.0])
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.sampled_from([0.0, 0.25, 0.99]), st.lists(st.one_of(_DEEDS, _DEEDS, _LOSS, _TIME), max_size=25))
 def test_no_order_of_deeds_losses_and_time_lowers_an_epoch_or_gives_an_old_salt_back(

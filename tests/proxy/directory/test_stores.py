@@ -358,6 +358,7 @@ async def test_a_revocation_and_its_raise_are_one_step(store: Store) -> None:
     assert after.ring.epoch(ProjectUnit("labs", "zeta")) == 1001
 
 
+@pytest.mark.slow
 async def test_a_ring_is_written_when_the_second_of_its_base_epoch_is_over(store: Store) -> None:
     await store.change(make_first_ring("k1"))
     records = await store.read()
@@ -365,6 +366,7 @@ async def test_a_ring_is_written_when_the_second_of_its_base_epoch_is_over(store
     assert records.now >= records.ring.base_epoch + 1
 
 
+@pytest.mark.slow
 async def test_many_who_race_after_a_loss_never_make_a_ring_of_an_epoch_that_was(
     open_stores: Callable[[], Store], redis: RedisServer, tmp_path: Path
 ) -> None:

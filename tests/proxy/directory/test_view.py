@@ -140,6 +140,7 @@ async def test_an_emptied_redis_takes_the_ring_away(redis: RedisServer) -> None:
     await store.close()
 
 
+@pytest.mark.slow
 async def test_a_frozen_redis_is_away_then_stale_then_refused_and_heals(own_redis: RedisServer) -> None:
     clock = Clock()
     store, writer = await filled(own_redis), RedisStore(own_redis.settings())
@@ -167,6 +168,7 @@ async def test_a_frozen_redis_is_away_then_stale_then_refused_and_heals(own_redi
     await writer.close()
 
 
+@pytest.mark.slow
 async def test_a_view_that_never_read_refuses_and_begins_by_itself(own_redis: RedisServer) -> None:
     await (await filled(own_redis)).close()
     own_redis.stop()
@@ -261,6 +263,7 @@ async def test_nothing_runs_on_after_the_view_is_left(redis: RedisServer) -> Non
     assert b"sub=1" not in redis.command("CLIENT", "LIST")
 
 
+@pytest.mark.slow
 async def test_a_file_that_changes_is_in_force_by_itself(tmp_path: Path) -> None:
     file = tmp_path / "directory.toml"
     file.write_text(TWO)

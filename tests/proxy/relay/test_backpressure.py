@@ -114,6 +114,7 @@ async def test_a_flood_at_a_client_that_does_not_read_takes_no_memory_of_the_gat
     await on(redis, tmp_path, engine, use)
 
 
+@pytest.mark.slow
 async def test_a_slow_client_of_a_large_whole_answer_is_not_cut_while_it_reads(
     redis: RedisServer, tmp_path: Path
 ) -> None:

@@ -250,6 +250,7 @@ async def test_a_paused_client_that_sends_only_fin_frees_the_engine(redis: Redis
     await on(redis, tmp_path, engine, use)
 
 
+@pytest.mark.slow
 async def test_a_client_that_does_not_read_stops_the_engine_and_gets_every_byte_later(
     redis: RedisServer, tmp_path: Path
 ) -> None:
@@ -440,6 +441,7 @@ async def test_a_body_over_the_limit_is_refused_before_it_has_arrived(redis: Red
     await on(redis, tmp_path, RawEngine(), use)
 
 
+@pytest.mark.slow
 async def test_a_body_that_does_not_arrive_in_time_is_refused(redis: RedisServer, tmp_path: Path) -> None:
     async def use(bed: GateBed) -> None:
         head = post("/v1/chat/completions", {}, bed.headers() | {"Content-Length": "100"}).partition(b"{")[0]
