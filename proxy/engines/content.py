@@ -74,7 +74,7 @@ VLLM_CHAT_PARTS: Final = parts(
     {
         **texts("text", "input_text", "output_text"),
         "refusal": Shape(frozenset({"type", "refusal"}), text="refusal"),
-        "thinking": Shape(frozenset({"type", "thinking", "closed"}), text="thinking"),
+        "thinking": Shape(frozenset({"type", "thinking", "closed"}), text="thinking", flags=frozenset({"closed"})),
         "tool_reference": Shape(frozenset({"type", "name"}), text="name"),
     }
 )
@@ -91,6 +91,7 @@ def chat_messages(content: Opens, *more: str) -> Opens:
     """Messages of chat with these parts; `more` members pass beside OpenAI's."""
     message = Shape(
         frozenset({"role", "content", "name", "tool_calls", "tool_call_id", *more}),
+        texts=frozenset({"name", "tool_call_id", *more}),
         opens={"content": content, "tool_calls": _TOOL_CALLS},
     )
     return Opens(

@@ -13,9 +13,10 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Raw
 
-from proxy.engines.members import ARRAY, FALSE, NULL, STRING, kind, read_objects, read_text, write
+from proxy.engines.members import ARRAY, FALSE, NULL, STRING, TRUE, kind, read_objects, read_text, write
 from proxy.refusals import InvalidRequest
 
+MAX_PATTERN_CHARACTERS: Final = 4096
 MAX_OBJECTS_IN_ARRAY: Final = 16_384
 MAX_TOKEN_ID: Final = 2**31 - 1
 
@@ -124,12 +125,15 @@ class Prompts:
 class Shape:
     """An object that the gate opens. Only `members` are relayed.
 
-    `text` names a member that must be a string, `one_of` members with a closed set of values, `opens` members whose
-    arrays are opened in turn.
+    `text` names a member that must be a string, `texts` those that must be one or null where they are there, `flags`
+    those that must be true, false or null, `one_of` members with a closed set of values, `opens` members whose arrays
+    are opened in turn.
     """
 
     members: frozenset[str]
     text: str | None = None
+    texts: frozenset[str] = frozenset()
+    flags: frozenset[str] = frozenset()
     one_of: Mapping[str, frozenset[str]] = field(default_factory=dict)
     opens: Mapping[str, Opens] = field(default_factory=dict)
 
@@ -184,6 +188,8 @@ class Opens:
                 kept[name] = admitted
         if shape.text is not None and (shape.text not in kept or kind(kept[shape.text]) != STRING):
             raise InvalidRequest(f"{where}.{shape.text} must be a string.", param=f"{where}.{shape.text}")
+        _check_kinds(where, kept, shape.texts, (STRING, NULL), "a string")
+        _check_kinds(where, kept, shape.flags, (TRUE, FALSE, NULL), "true or false")
         return kept if changed else members
 
     def _shape(self, where: str, members: dict[str, Raw]) -> Shape:
@@ -197,6 +203,14 @@ class Opens:
             fault = f"{param} must be one of: {_listed(self.shapes)}."
             raise InvalidRequest(self.refused.get(tag, fault), param=param)
         return shape
+
+
+def _check_kinds(
+    where: str, members: dict[str, Raw], names: frozenset[str], kinds: tuple[int, ...], must_be: str
+) -> None:
+    for name in names & members.keys():
+        if kind(members[name]) not in kinds:
+            raise InvalidRequest(f"{where}.{name} must be {must_be}.", param=f"{where}.{name}")
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -218,6 +232,10 @@ def check_schema(where: str, raw: Raw, extent: Extent) -> None:
     except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidRequest(f"{where} holds a number that is too large, or nests too deep.", param=where) from error
     for _ in range(extent.most_levels):
+        if any(len(pattern) > MAX_PATTERN_CHARACTERS for node in level for pattern in _patterns(node)):
+            raise InvalidRequest(
+                f"{where} holds a pattern of more than {MAX_PATTERN_CHARACTERS} characters.", param=where
+            )
         level = [child for node in level for child in _children(node)]
         if not level:
             return
@@ -239,6 +257,17 @@ def _count_prompts(array: Raw) -> int:
             return len(_TOKEN_LISTS.decode(array))
         case _:
             return min(1, len(_TOKENS.decode(array)))
+
+
+def _patterns(node: object) -> Iterable[str]:
+    """The regular expressions of a schema's node or a structural tag's: compiling one may cost far more than its
+    length.
+    """
+    if not isinstance(node, dict):
+        return ()
+    properties = node.get("patternProperties")
+    named = properties if isinstance(properties, dict) else ()
+    return (text for text in (node.get("pattern"), node.get("regex"), *named) if isinstance(text, str))
 
 
 def _children(node: object) -> list[object]:

@@ -34,7 +34,7 @@ from proxy.engines.forms import (
     whole,
 )
 from proxy.engines.profile import Line, drops, lines
-from proxy.engines.rules import MAX_TOKEN_ID, Passes, Prompts, Refuses, Rule
+from proxy.engines.rules import MAX_PATTERN_CHARACTERS, MAX_TOKEN_ID, Passes, Prompts, Refuses, Rule
 
 _CHAT: Final = "vllm/entrypoints/openai/chat_completion/protocol.py"
 _COMPLETION: Final = "vllm/entrypoints/openai/completion/protocol.py"
@@ -53,14 +53,14 @@ class _Structure(msgspec.Struct, forbid_unknown_fields=True):
     than its length."""
 
     json: object = None
-    regex: Annotated[str, Meta(max_length=4096)] | None = None
+    regex: Annotated[str, Meta(max_length=MAX_PATTERN_CHARACTERS)] | None = None
     choice: Annotated[list[str], Meta(max_length=1024)] | None = None
-    grammar: str | None = None
+    grammar: Annotated[str, Meta(max_length=65536)] | None = None
     json_object: bool | None = None
     disable_any_whitespace: bool = False
     disable_additional_properties: bool = False
     whitespace_pattern: Annotated[str, Meta(max_length=256)] | None = None
-    structural_tag: str | None = None
+    structural_tag: Annotated[str, Meta(max_length=16384)] | None = None
 
 
 def further_sampling(limits: EngineLimits) -> dict[str, Line]:

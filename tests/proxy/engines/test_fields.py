@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -299,3 +300,55 @@ def test_stream_options_need_a_stream_and_hold_booleans() -> None:
     assert param_of(Operation.CHAT, stream=True, stream_options=[]) == "stream_options"
     assert param_of(Operation.CHAT, stream=True, stream_options={"include_usage": 1}) == "stream_options.include_usage"
     assert "stream_options" not in sent(Operation.CHAT, stream_options=None)
+
+
+LONG_PATTERN = "(a|b)*" * 1000
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"structured_outputs": {"regex": LONG_PATTERN}},
+        {"structured_outputs": {"json": {"type": "string", "pattern": LONG_PATTERN}}},
+        {"structured_outputs": {"json": {"patternProperties": {LONG_PATTERN: {}}}}},
+        {
+            "structured_outputs": {
+                "structural_tag": json.dumps({"format": {"type": "regex", "pattern": LONG_PATTERN * 4}})
+            }
+        },
+        {"structured_outputs": {"grammar": 'root ::= "a"' + ' | "b"' * 20_000}},
+        {
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {"name": "x", "schema": {"type": "string", "pattern": LONG_PATTERN}},
+            }
+        },
+        {
+            "tools": [
+                {
+                    "type": "function",
+                    "function": {
+                        "name": "f",
+                        "parameters": {"properties": {"a": {"type": "string", "pattern": LONG_PATTERN}}},
+                    },
+                }
+            ]
+        },
+    ],
+)
+def test_a_pattern_is_bounded_wherever_an_engine_compiles_one(fields: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest):
+        sent(Operation.CHAT, **fields)
+
+
+@pytest.mark.parametrize("name", ["name", "task", "reasoning", "reasoning_content", "refusal"])
+@pytest.mark.parametrize("value", [{"type": "image_url", "uuid": "x"}, ["x"], 1, True])
+def test_what_should_be_a_text_in_a_message_is_one(name: str, value: object) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        sent(Operation.CHAT, messages=[{"role": "user", "content": "Hi", name: value}])
+    assert caught.value.param == f"messages[0].{name}"
+    for harmless in ("x", None):
+        assert (
+            sent(Operation.CHAT, messages=[{"role": "user", "content": "Hi", name: harmless}])["messages"][0][name]
+            == harmless
+        )
