@@ -7,7 +7,9 @@ remedy.
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol, cast
@@ -44,12 +46,29 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if command is None:
             parser.print_help(sys.stderr)
             sys.exit(2)
-        sys.exit(command.run(parsed))
+        status = command.run(parsed)
+        sys.stdout.flush()
+        sys.exit(status)
     except KeyboardInterrupt:
         sys.exit(130)
-    except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output has left; there is nobody to tell
+    except (OSError, BaseExceptionGroup) as error:
+        why = _output_lost(error)
+        if why is None:
+            raise
+        if why != errno.EPIPE:  # then the reader has left, and there is nobody to tell
+            sys.stderr.write(f"saltgate: the answer cannot be written: {os.strerror(why)}\n")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left in the buffer goes there
         sys.exit(1)
+
+
+def _output_lost(error: OSError | BaseExceptionGroup) -> int | None:
+    """The errno where all that went wrong is that standard output takes nothing."""
+    if isinstance(error, OSError):
+        return error.errno if error.errno in (errno.EPIPE, errno.ENOSPC) else None
+    found = [
+        _output_lost(each) if isinstance(each, OSError | BaseExceptionGroup) else None for each in error.exceptions
+    ]
+    return found[0] if None not in found else None
 
 
 def _parser(name: str | None) -> tuple[argparse.ArgumentParser, Command | None]:

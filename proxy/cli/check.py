@@ -207,7 +207,9 @@ async def _directory(settings: Settings) -> AsyncIterator[Line]:
         await store.close()
     reading = read(records, NOTHING_READ)
     snapshot = reading.snapshot
-    yield Line(Level.OK, part, "", f"generation {snapshot.generation}, {len(snapshot.directory.workspaces)} workspaces")
+    yield Line(
+        Level.OK, part, "", f"generation {snapshot.generation}, workspaces: {len(snapshot.directory.workspaces)}"
+    )
     for fault in reading.faults:
         yield Line(Level.FAULT, part, fault.key, f"{fault.message}. It is left out until it is mended")
     for line in (*_memberships(part, snapshot, settings), *_gates(part, snapshot, settings)):
@@ -219,7 +221,7 @@ async def _directory(settings: Settings) -> AsyncIterator[Line]:
             Level.FAULT,
             part,
             "salt ring",
-            "it is missing: `saltgate directory import FILE` or `saltgate keys new` makes it",
+            "it is missing: `saltgate directory import FILE -c …` makes it",
         )
     # A ring that is there and cannot be read is among the faults.
 

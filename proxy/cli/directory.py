@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from config.faults import printable
 from config.settings import Settings
 from proxy.app import key_ring, policy
 from proxy.cli.configuration import add_configuration, configured
@@ -185,8 +186,14 @@ async def _read(store: Store) -> Reading:
 def _directory_file(file: Path) -> Directory:
     try:
         return directory_from_toml(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise WrongUsage(f"{file} cannot be read: {error}") from error
+    except OSError as error:
+        raise WrongUsage(f"{file} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise WrongUsage(f"{file} cannot be read: byte {error.start} is not UTF-8; save it as UTF-8") from error
+    except DirectoryFaults as error:
+        raise DirectoryFaults(
+            [fault if fault.key else Fault(str(file), fault.message) for fault in error.faults]
+        ) from error
 
 
 def _project(written: str) -> tuple[str, str]:
@@ -239,7 +246,7 @@ def _tell_faults(faults: Iterable[Fault]) -> None:
 
 
 def _tell(message: str) -> None:
-    sys.stderr.write(f"saltgate: {message}\n")
+    sys.stderr.write(f"saltgate: {printable(message)}\n")
 
 
 def _say(message: str) -> None:

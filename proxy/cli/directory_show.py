@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from config.faults import printable
 from proxy.cli.explanation_shown import border_document
 from proxy.directory.borders import project_border, project_unit, projects_by_unit
 from proxy.directory.model import Member, Project, Workspace
@@ -187,7 +188,9 @@ def _border_document(project: Unit, found: ProjectBorder) -> Mapping[str, object
 def shown_as_text(shown: Shown) -> str:
     snapshot = shown.reading.snapshot
     ring = snapshot.ring
-    told = f"salt ring {ring.id}" if ring is not None else "no salt ring: `saltgate directory import` makes it"
+    told = (
+        f"salt ring {ring.id}" if ring is not None else "no salt ring: `saltgate directory import FILE -c …` makes it"
+    )
     units = [("UNIT", "POLICY", "EPOCH", "KEY", "FINGERPRINT", "WHO")]
     units += [
         (
@@ -204,7 +207,8 @@ def shown_as_text(shown: Shown) -> str:
     blocked += [(member, issuer) for issuer, member in _blocks(snapshot)]
     parts = [table(units), "".join(_borders_told(shown.rows))]
     parts += [table(blocked)] if len(blocked) > 1 else []
-    return f"generation {snapshot.generation}, {told}\n\n" + "\n".join(part for part in parts if part)
+    text = f"generation {snapshot.generation}, {told}\n\n" + "\n".join(part for part in parts if part)
+    return "\n".join(map(printable, text.split("\n")))
 
 
 def _borders_told(rows: Sequence[UnitRow]) -> Iterator[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+import unicodedata
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -143,7 +144,9 @@ def group(name: str) -> Member:
 def parse_member(text: str) -> Member:
     """The member that an operator wrote. Raises ValueError with the rule."""
     kind, _, name = text.partition(":")
-    if kind not in ("user", "group") or _PRINTABLE.fullmatch(name) is None:
+    # No token names a person with characters that do not show: claims.py.
+    invisible = kind == "user" and any(unicodedata.category(character) == "Cf" for character in name)
+    if kind not in ("user", "group") or invisible or _PRINTABLE.fullmatch(name) is None:
         raise ValueError(
             f"{json.dumps(text)} is no member; write user:SUBJECT or group:NAME, 1 to 255 characters without control"
         )

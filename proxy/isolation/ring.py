@@ -128,7 +128,7 @@ class KeyRing:
         """The unit's salt under the ring's records at `now` (Unix seconds). Raises SaltUnavailable, never guesses."""
         if ring is None:
             raise SaltUnavailable(
-                "saltgate has no salt ring. `saltgate keys new` or `saltgate directory import` makes it.",
+                "saltgate has no salt ring. The operator makes it with `saltgate directory import FILE -c …`.",
                 reason="ring_missing",
             )
         key = self.keys.get(ring.key_id(unit, now))

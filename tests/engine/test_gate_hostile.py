@@ -89,7 +89,7 @@ _CHATS: Final[dict[str, Body]] = {
     "a huge answer bound": chat(max_tokens=2**31 - 1),
     "a huge least length": chat(min_tokens=10**6, max_tokens=4),
     "heat": chat(temperature=2, top_p=1e-300, top_k=-1, min_p=1),
-    "more heat than there is": chat(temperature=100),
+    "as much heat as there is": chat(temperature=2),
     "the coldest": chat(temperature=1e-45, seed=-(2**63)),
     "penalties": chat(repetition_penalty=1e-30, frequency_penalty=-2, presence_penalty=2),
     "bias of tokens that are not there": chat(logit_bias={"2047": -100, "999999": 100, "-1": 5}),

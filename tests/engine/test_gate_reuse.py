@@ -60,7 +60,7 @@ class TestProof:
         answer = await gate.post(ALICE, "/v1/embeddings", {"model": "tiny", "input": "hello"})
         error = json.loads(answer.body)["error"]
         assert (answer.status, error["code"]) == (503, "engine_unavailable")
-        assert "/v1/embeddings with status 404" in error["message"]
+        assert "the engine's schema lists no such endpoint" in error["message"]
 
 
 class TestTheTable:

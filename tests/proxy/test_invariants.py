@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -20,8 +19,8 @@ from proxy.engines.kinds import VLLM
 from proxy.isolation.salt import SaltKey, salt_for
 from proxy.isolation.unit import ProjectUnit
 from tests.parts.gate_bed import BASE_EPOCH, KEY, GateBed, chat, gate_bed
-from tests.parts.gone_client import GoneClient
 from tests.parts.hostile import ANSWERS, KINDS, NEVER_SERVED, WITHIN_A_SCHEMA
+from tests.parts.hostile.sending import send
 from tests.parts.hostile.writing import EVIL
 from tests.parts.otlp_sink import OtlpSink
 from tests.parts.redis_server import RedisServer
@@ -174,16 +173,7 @@ def _pairs(pairs: list[tuple[str, object]]) -> list[tuple[str, object]]:
 
 
 async def _send(bed: GateBed, sent: bytes, *, answers: int = 1) -> None:
-    """Send it, and read so many answers, until the gate closes or waits for more."""
-    credentials = "\r\n".join(f"{name}: {value}" for name, value in bed.headers().items())
-    async with GoneClient(bed.port) as client:
-        with suppress(ConnectionError):  # a refusal may come, and the end, before all was sent
-            await client.send(sent.replace(b"@credentials@", credentials.encode()))
-        for _ in range(answers):
-            try:
-                await client.read_answer(seconds=0.5)
-            except (EOFError, ConnectionError, TimeoutError):
-                return
+    await send(bed.port, bed.headers(), sent, answers=answers)
 
 
 # Invariant 9.

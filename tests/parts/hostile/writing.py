@@ -28,7 +28,7 @@ def request(
 
 
 def chat(**more: object) -> dict[str, object]:
-    return {"model": "tiny", "messages": [{"role": "user", "content": "Hello"}]} | more
+    return {"model": "tiny", "max_tokens": 4, "messages": [{"role": "user", "content": "Hello"}]} | more
 
 
 def member(text: str) -> str:
@@ -37,11 +37,11 @@ def member(text: str) -> str:
 
 
 def in_message(**more: object) -> dict[str, object]:
-    return {"model": "tiny", "messages": [{"role": "user", "content": "Hello", **more}]}
+    return chat(messages=[{"role": "user", "content": "Hello", **more}])
 
 
 def in_part(**more: object) -> dict[str, object]:
-    return {"model": "tiny", "messages": [{"role": "user", "content": [{"type": "text", "text": "Hello", **more}]}]}
+    return chat(messages=[{"role": "user", "content": [{"type": "text", "text": "Hello", **more}]}])
 
 
 SALTED: Final = json.dumps(chat(cache_salt=EVIL))
