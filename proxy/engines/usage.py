@@ -45,12 +45,19 @@ def usage_of(operation: Operation, member: bytes) -> Usage | None:
         return None
 
 
+class UnreadableAnswer(Exception):  # noqa: N818 - a state of what an engine sent
+    """An answer that is no JSON object."""
+
+
 def clean_answer(endpoint: Endpoint, body: bytes, *, show_reuse: bool) -> bytes:
-    """A whole answer as the client may see it: the engine's own bytes, unless something in it has to be hidden."""
+    """A whole answer as the client may see it: the engine's own bytes, unless something in it has to be hidden.
+
+    Raises UnreadableAnswer for what is no JSON object: nobody knows what it would tell.
+    """
     try:
         members = _MEMBERS.decode(body)
-    except (msgspec.DecodeError, RecursionError):
-        return body
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise UnreadableAnswer from error
     kept = _without(members, endpoint.hides)
     hidden = len(kept) != len(members)
     choices = _clean_choices(endpoint, kept.get("choices"))
@@ -90,7 +97,7 @@ def hide_reuse(operation: Operation, member: bytes) -> bytes | None:
     try:
         members = _MEMBERS.decode(member)
     except (msgspec.DecodeError, RecursionError):
-        return None
+        return None if member == b"null" else b"null"  # what cannot be read tells nothing then
     telling = [name for name in _TELLS_REUSE[operation] if name in members and bytes(members[name]) != b"null"]
     if not telling:
         return None

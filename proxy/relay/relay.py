@@ -16,7 +16,7 @@ from observability.names import IsolationCheck, Outcome
 from observability.record import Record
 from proxy.engines.grammar import grammar_fields
 from proxy.engines.stamp import CountRequest, StampedRequest
-from proxy.engines.usage import clean_answer, holds_salt, read_usage
+from proxy.engines.usage import UnreadableAnswer, clean_answer, holds_salt, read_usage
 from proxy.refusals import (
     Draining,
     EngineBusy,
@@ -218,7 +218,10 @@ def _answer_whole(whole: WholeAnswer, stamped: StampedRequest | CountRequest, an
     body = whole.body
     if whole.status == 200:
         show_reuse = isinstance(stamped, StampedRequest) and stamped.show_reuse
-        body = clean_answer(stamped.endpoint, body, show_reuse=show_reuse)
+        try:
+            body = clean_answer(stamped.endpoint, body, show_reuse=show_reuse)
+        except UnreadableAnswer as error:
+            raise EngineFailed("The engine gave no JSON answer. Send the request again.", reason="no_json") from error
         usage = read_usage(stamped.operation, whole.body)
         if usage is not None:
             record.used(usage.prompt, usage.reused, usage.output)

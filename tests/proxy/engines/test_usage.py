@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from proxy.engines.profile import Operation
-from proxy.engines.usage import Usage, clean_answer, hide_reuse, holds_salt, read_usage
+from proxy.engines.usage import UnreadableAnswer, Usage, clean_answer, hide_reuse, holds_salt, read_usage
 from proxy.isolation.salt import SaltKey, salt_for
 from tests.proxy.engines.asking import ENDPOINT, SALT, SALTED
 
@@ -73,9 +73,16 @@ def test_an_answer_with_nothing_to_hide_is_the_engines_own_bytes(operation: Oper
     assert clean_answer(ENDPOINT[operation], body, show_reuse=False) is body
 
 
-@pytest.mark.parametrize("body", [b"", b"not json", b"[1]"])
-def test_an_answer_that_cannot_be_read_stays_as_it_is(body: bytes) -> None:
-    assert clean_answer(ENDPOINT[Operation.CHAT], body, show_reuse=False) == body
+@pytest.mark.parametrize("body", [b"", b"not json", b"[1]", b"[" * 9999])
+def test_an_answer_that_cannot_be_read_is_not_given_out(body: bytes) -> None:
+    with pytest.raises(UnreadableAnswer):
+        clean_answer(ENDPOINT[Operation.CHAT], body, show_reuse=True)
+
+
+@pytest.mark.parametrize("usage", [[8], "8", {"prompt_tokens_details": "[" * 5}])
+def test_a_usage_that_cannot_be_read_tells_nothing_where_reuse_is_hidden(usage: Any) -> None:
+    told = json.loads(clean_answer(ENDPOINT[Operation.CHAT], answer(usage=usage), show_reuse=False))["usage"]
+    assert told in (None, {})
 
 
 @pytest.mark.parametrize("operation", SALTED)

@@ -82,6 +82,16 @@ async def test_what_is_no_json_is_not_given_out_as_json(
     await on(redis, tmp_path, RawEngine((Send(answer),)), use)
 
 
+@pytest.mark.parametrize("body", [b"[1]", b"<secret>", b'"secret"'])
+async def test_a_success_that_is_no_json_object_is_none(body: bytes, redis: RedisServer, tmp_path: Path) -> None:
+    async def use(bed: GateBed) -> None:
+        got, _, told = await bed.post()
+        assert (got, json.loads(told)["error"]["code"]) == (502, "engine_failed")
+        assert b"secret" not in told
+
+    await on(redis, tmp_path, RawEngine((Send(json_answer(body)),)), use)
+
+
 async def test_a_media_type_that_only_begins_like_a_streams_is_none(redis: RedisServer, tmp_path: Path) -> None:
     answer = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-streamx\r\nContent-Length: 8\r\n\r\n<secret>"
 
