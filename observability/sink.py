@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import select
 from collections.abc import Iterator
-from queue import SimpleQueue
-from threading import Lock, Thread
+from threading import Event, Lock, Thread
 from typing import Final
 
 
@@ -15,18 +14,20 @@ class LineSink:
 
     A terminal, pipe or disk that takes nothing fills the queue; from then on lines are dropped and counted. Writes are
     whole lines of up to PIPE_BUF bytes together, so that workers that share a pipe do not cut each other's lines
-    (POSIX write, "atomic"). Made after the fork: a thread does not survive it.
+    (POSIX write, "atomic"). Lines gather for some milliseconds, since waking the thread costs the request that logs more
+    than all the rest of its line. Made after the fork: a thread does not survive it.
     """
 
     def __init__(self, descriptor: int, *, limit: int = 10_000) -> None:
         # Our own: were the caller's closed, its number might soon be a client's connection.
         self._descriptor = os.dup(descriptor)
         self._limit = limit
-        self._lines: SimpleQueue[bytes | None] = SimpleQueue()
+        self._lines: list[bytes] = []
         self._lock = Lock()
+        self._some = Event()  # there are lines, or it is closed
+        self._hurry = Event()  # it is closed
         self._waiting = 0
         self._dropped = 0
-        self._closed = False
         self._abandoned = False
         self._thread = Thread(target=self._run, name="saltgate-log-sink", daemon=True)
         self._thread.start()
@@ -34,11 +35,13 @@ class LineSink:
     def write(self, line: bytes) -> None:
         """Takes one line, its newline included. From any thread; never waits for the reader, never raises."""
         with self._lock:
-            if self._closed or self._waiting >= self._limit:
+            if self._hurry.is_set() or self._waiting >= self._limit:
                 self._dropped += 1
                 return
             self._waiting += 1
-            self._lines.put(line)
+            self._lines.append(line)
+            if len(self._lines) == 1:
+                self._some.set()
 
     def dropped(self) -> int:
         """How many lines were lost so far."""
@@ -47,10 +50,10 @@ class LineSink:
     def close(self, timeout: float) -> None:
         """Writes what is queued, for at most `timeout` seconds; the rest counts as dropped."""
         with self._lock:
-            if self._closed:
+            if self._hurry.is_set():
                 return
-            self._closed = True
-            self._lines.put(None)
+            self._hurry.set()
+            self._some.set()
         self._thread.join(timeout)
         with self._lock:
             self._abandoned = True
@@ -58,15 +61,22 @@ class LineSink:
             self._waiting = 0
 
     def _run(self) -> None:
-        going = True
-        while going and not self._abandoned:
-            taken = [self._lines.get()]
-            while not self._lines.empty() and len(taken) < _MOST_AT_ONCE:
-                taken.append(self._lines.get_nowait())
-            going = taken[-1] is not None
-            for piece in _pieces([line for line in taken if line is not None]):
+        while not self._abandoned:
+            self._some.wait()
+            self._hurry.wait(_GATHER_SECONDS)
+            taken = self._take()
+            if not taken:  # as only a closed one gives
+                break
+            for piece in _pieces(taken):
                 self._settle(len(piece), written=self._wrote(b"".join(piece)))
         os.close(self._descriptor)
+
+    def _take(self) -> list[bytes]:
+        with self._lock:
+            taken, self._lines = self._lines, []
+            if not self._hurry.is_set():
+                self._some.clear()
+            return taken
 
     def _wrote(self, data: bytes) -> bool:
         # os.write, not a buffered file: a thread that hangs in one would hold its lock at the interpreter's end.
@@ -89,7 +99,7 @@ class LineSink:
                 self._dropped += 0 if written else count
 
 
-_MOST_AT_ONCE: Final = 256
+_GATHER_SECONDS: Final = 0.02
 _RETRY_MILLISECONDS: Final = 500
 
 
