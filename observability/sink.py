@@ -14,8 +14,8 @@ class LineSink:
 
     A terminal, pipe or disk that takes nothing fills the queue; from then on lines are dropped and counted. Writes are
     whole lines of up to PIPE_BUF bytes together, so that workers that share a pipe do not cut each other's lines
-    (POSIX write, "atomic"). Lines gather for some milliseconds: waking the thread costs a request more than all the rest
-    of its line. Made after the fork: a thread does not survive it.
+    (POSIX write, "atomic"). Lines gather for some milliseconds: waking the thread costs a request more than the rest of
+    its line does. Made after the fork: a thread does not survive it.
     """
 
     def __init__(self, descriptor: int, *, limit: int = 10_000) -> None:
