@@ -49,7 +49,7 @@ class ClientGone(Exception):  # noqa: N818 - an event, not an error
 class Downstream(web.RequestHandler):
     """See the module. `gone` stays True once the client has left."""
 
-    __slots__ = ("_front", "_late", "_stall", "_unfinished", "_untaken", "_wire", "gone", "listener")
+    __slots__ = ("_front", "_late", "_newest", "_stall", "_unfinished", "_untaken", "_wire", "gone", "listener")
 
     def __init__(self, front: Front, *, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(
@@ -67,6 +67,7 @@ class Downstream(web.RequestHandler):
         self._late: asyncio.TimerHandle | None = None
         self._stall: asyncio.TimerHandle | None = None
         self._untaken = 0
+        self._newest: StreamReader | None = None  # the body of the newest request
         self._unfinished = 0  # bytes since the last head was whole, of what is no body
         self.gone = False
         self.listener: Listener | None = None
@@ -95,6 +96,8 @@ class Downstream(web.RequestHandler):
     def data_received(self, data: bytes) -> None:
         known, took_body = len(self._messages), self._takes_body
         super().data_received(data)
+        if self._messages:
+            self._newest = self._messages[-1][1]
         if self._takes_body or len(self._messages) > known:
             self._unfinished = 0
         elif not took_body:
@@ -182,10 +185,7 @@ class Downstream(web.RequestHandler):
     @property
     def _takes_body(self) -> bool:
         """Whether what comes next belongs to a request whose head is here."""
-        last = self._messages[-1][1] if self._messages else None
-        if last is None and self._current_request is not None:
-            last = self._current_request.content
-        return last is not None and not last.is_eof()
+        return self._newest is not None and not self._newest.is_eof()
 
     def _refuse_heads(self) -> None:
         """A head without end is told so; who sends heads without end behind an open request is cut."""

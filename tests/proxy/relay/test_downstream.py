@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 from contextlib import suppress
 from pathlib import Path
@@ -402,6 +403,21 @@ async def test_requests_in_a_row_on_one_connection_never_add_up(redis: RedisServ
                 assert (await client.read_answer()).status == 200
 
     await on(redis, tmp_path, RawEngine(GOOD), use)
+
+
+async def test_large_bodies_in_a_row_on_one_connection_are_all_served(redis: RedisServer, tmp_path: Path) -> None:
+    """Each comes in several reads, of which some are there before the request is begun."""
+    sizes = [100_000, 700_000, 300_000, 3_000_000] * 6
+    engine = RawEngine(*[(Send(json_answer(ANSWER)),) for _ in sizes])
+
+    async def use(bed: GateBed) -> None:
+        headers = bed.headers() | {"Content-Type": "application/json"}
+        for size in sizes:
+            body = io.BytesIO(json.dumps(chat("x" * size)).encode())
+            async with bed.session.post(bed.url + PATH, data=body, headers=headers) as answer:
+                assert answer.status == 200
+
+    await on(redis, tmp_path, engine, use, public=Public())
 
 
 def bed_lines(bed: GateBed) -> str:
