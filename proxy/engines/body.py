@@ -11,6 +11,7 @@ from typing import Final
 
 from msgspec import Raw
 
+from proxy.engines.media import count_images
 from proxy.engines.members import FALSE, NULL, STRING, TRUE, kind, read_object, read_text
 from proxy.engines.profile import MAX_MODEL_CHARACTERS, Endpoint, Operation
 from proxy.refusals import InvalidRequest
@@ -77,6 +78,7 @@ def read_request(endpoint: Endpoint, opened: OpenBody) -> ClientRequest:
         if admitted is not None:
             fields[name] = admitted
     _check_echo(endpoint, fields)
+    _check_images(endpoint, fields)
     fields["model"] = members["model"]
     if stream:
         fields["stream"] = members["stream"]
@@ -128,6 +130,12 @@ def _boolean(members: Mapping[str, Raw], name: str, where: str) -> bool:
     if first not in (TRUE, FALSE, NULL):
         raise InvalidRequest(f"{where} must be true or false.", param=where)
     return first == TRUE
+
+
+def _check_images(endpoint: Endpoint, fields: Mapping[str, Raw]) -> None:
+    place = endpoint.media
+    if place is not None and place.field in fields and count_images(fields[place.field]) > place.most:
+        raise InvalidRequest(f"{place.field} must hold at most {place.most} images.", param=place.field)
 
 
 def _check_echo(endpoint: Endpoint, fields: Mapping[str, Raw]) -> None:
