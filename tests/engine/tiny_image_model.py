@@ -28,7 +28,7 @@ MARKS: Final = ("<fake_token_around_image>", IMAGE, "<end_of_utterance>", "<glob
 PIXELS: Final = 224
 PATCH: Final = 14
 IMAGE_TOKENS: Final = (PIXELS // PATCH) ** 2
-POSITIONS: Final = 8192
+POSITIONS: Final = 32_768
 
 
 def make(text_model: Path, folder: Path) -> None:
