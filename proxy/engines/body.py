@@ -38,7 +38,8 @@ class ClientRequest:
     """What a client asks for, checked field by field, without a salt. Only `read_request` makes one.
 
     `wants_usage` and `continuous_usage` are the client's own `stream_options`; both are False on endpoints that have
-    none. `fields` are the admitted fields as the client wrote them, `stream_options` not among them.
+    none. `fields` are the admitted fields as the client wrote them, `stream_options` not among them. `images` is how
+    many of them are in it.
     """
 
     endpoint: Endpoint
@@ -47,6 +48,7 @@ class ClientRequest:
     wants_usage: bool
     continuous_usage: bool
     fields: Mapping[str, Raw] = field(repr=False)
+    images: int = 0
 
 
 def open_body(body: bytes) -> OpenBody:
@@ -78,11 +80,11 @@ def read_request(endpoint: Endpoint, opened: OpenBody) -> ClientRequest:
         if admitted is not None:
             fields[name] = admitted
     _check_echo(endpoint, fields)
-    _check_images(endpoint, fields)
+    images = _count_images(endpoint, fields)
     fields["model"] = members["model"]
     if stream:
         fields["stream"] = members["stream"]
-    return ClientRequest(endpoint, opened.model, stream, wants_usage, continuous_usage, fields)
+    return ClientRequest(endpoint, opened.model, stream, wants_usage, continuous_usage, fields, images)
 
 
 def _check_encoding(body: bytes) -> None:
@@ -132,10 +134,14 @@ def _boolean(members: Mapping[str, Raw], name: str, where: str) -> bool:
     return first == TRUE
 
 
-def _check_images(endpoint: Endpoint, fields: Mapping[str, Raw]) -> None:
+def _count_images(endpoint: Endpoint, fields: Mapping[str, Raw]) -> int:
     place = endpoint.media
-    if place is not None and place.field in fields and count_images(fields[place.field]) > place.most:
+    if place is None or place.field not in fields:
+        return 0
+    images = count_images(fields[place.field])
+    if images > place.most:
         raise InvalidRequest(f"{place.field} must hold at most {place.most} images.", param=place.field)
+    return images
 
 
 def _check_echo(endpoint: Endpoint, fields: Mapping[str, Raw]) -> None:

@@ -123,6 +123,11 @@ class Profile:
         return next((endpoint for endpoint in self.endpoints if endpoint.operation is operation), None)
 
     @property
+    def takes_images(self) -> bool:
+        """Whether images may come at one of its endpoints."""
+        return any(endpoint.media is not None for endpoint in self.endpoints)
+
+    @property
     def salted(self) -> tuple[Endpoint, ...]:
         """The endpoints that carry a salt, and are therefore to be proven."""
         return tuple(endpoint for endpoint in self.endpoints if endpoint.salt is not None)

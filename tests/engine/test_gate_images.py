@@ -24,7 +24,9 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
+from proxy.assurance.verdict import Verdict
 from proxy.engines.media import identity
+from proxy.engines.profile import Operation
 from proxy.isolation.salt import SaltKey, salt_for
 from proxy.isolation.unit import ProjectUnit
 from tests.engine.client import EngineClient, Vllm
@@ -163,6 +165,12 @@ class TestWhyTheGateStampsIdentities:
 
 
 class TestThroughTheGate:
+    async def test_the_media_cache_is_proven_beside_the_endpoints(self, gate: GateClient) -> None:
+        (engine,) = gate.bed.gate.engines.engines
+        (replica,) = engine.replicas
+        assert replica.finding(Operation.CHAT).verdict is Verdict.PROVEN
+        assert replica.media.verdict is Verdict.PROVEN, replica.media
+
     async def test_a_colleague_reuses_the_image_and_a_stranger_nothing(
         self, gate: GateClient, engine: EngineClient
     ) -> None:

@@ -150,8 +150,8 @@ async def test_the_same_corpus_is_refused_where_images_are_off(redis: RedisServe
 
 
 async def test_a_large_image_goes_up_whole_and_a_larger_one_is_refused(redis: RedisServer, tmp_path: Path) -> None:
-    async with gate_and_engine(redis, tmp_path, limits=EngineLimits(media_bytes=6 * 2**20)) as (bed, engine):
-        large = PNG + bytes(6 * 2**20 - len(PNG))
+    async with gate_and_engine(redis, tmp_path, limits=EngineLimits(media_bytes=700 * 2**10)) as (bed, engine):
+        large = PNG + bytes(700 * 2**10 - len(PNG))
         assert await post(bed, json.dumps(chat(image(large, "png"))).encode()) == 200
         document = json.loads(engine.requests[0].body)
         assert list(parts_of(document)) == [image(large, "png", uuid=identity_in(document, large))]

@@ -353,7 +353,7 @@ def test_rules_that_look_at_texts_cannot_look_at_an_image() -> None:
 def test_images_are_on_for_vllm_alone_and_only_where_the_operator_says_so() -> None:
     for kind in ("vllm", "sglang", "tensorrt-llm", "dynamo"):
         for media in (False, True):
-            engine = Engine(name="e", kind=kind, urls=("http://127.0.0.1:1",), media=media)  # type: ignore[arg-type]
+            engine = Engine(name="e", kind=kind, urls=("http://127.0.0.1:1",), media=media)
             taking = [
                 endpoint.operation
                 for endpoint in profile_of(engine).endpoints
