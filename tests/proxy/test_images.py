@@ -12,6 +12,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from config.settings import EngineLimits
 from proxy.demo.simulator import AT_ONCE, EngineShape, Simulator
 from proxy.directory.rotation import raise_unit
@@ -20,6 +22,7 @@ from tests.parts.gate_bed import GateBed, gate_bed
 from tests.parts.hostile import media
 from tests.parts.raw_engine import RawEngine, Send, json_answer
 from tests.parts.redis_server import RedisServer
+from tests.proxy.assurance.facade import Contents, Facade, Identities, Images
 from tests.proxy.engines.test_media import EVIL, FORGED, GIF, PNG, image, raw_part
 
 CHAT = "/v1/chat/completions"
@@ -49,7 +52,7 @@ def chat(*parts: Any) -> dict[str, Any]:
 
 
 async def post(bed: GateBed, body: bytes, path: str = CHAT) -> int:
-    headers = {"Content-Type": "application/json", **bed.headers()}
+    headers = {"Content-Type": "application/json", "Connection": "close", **bed.headers()}
     async with bed.session.post(bed.url + path, data=io.BytesIO(body), headers=headers) as answer:
         await answer.read()
         return answer.status
@@ -159,7 +162,37 @@ async def test_a_large_image_goes_up_whole_and_a_larger_one_is_refused(redis: Re
         assert len(engine.requests) == 1
 
 
-async def test_a_gate_that_takes_images_proves_its_engine_as_ever(redis: RedisServer, tmp_path: Path) -> None:
-    shape = EngineShape(models=("tiny",), pace=AT_ONCE, answer_tokens=2)
-    async with Simulator(shape) as engine, gate_bed(redis.settings(), [engine.url], tmp_path, media=True) as bed:
+SHAPE = EngineShape(models=("tiny",), pace=AT_ONCE, answer_tokens=2)
+
+
+async def test_an_engine_that_is_proven_with_images_gets_them(redis: RedisServer, tmp_path: Path) -> None:
+    async with (
+        Simulator(SHAPE) as simulator,
+        Facade([simulator], images=Identities()) as engine,
+        gate_bed(redis.settings(), [engine.url], tmp_path, media=True) as bed,
+    ):
+        assert (await bed.post(document=chat(image())))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("images", "check"),
+    [
+        (Contents(), "another salt had sent"),
+        (None, "mm_cache_queries_total"),
+    ],
+)
+async def test_an_engine_that_is_not_gets_texts_alone(
+    images: Images | None, check: str, redis: RedisServer, tmp_path: Path
+) -> None:
+    async with (
+        Simulator(SHAPE) as simulator,
+        Facade([simulator], images=images) as engine,
+        gate_bed(redis.settings(), [engine.url], tmp_path, media=True) as bed,
+    ):
         assert (await bed.post())[0] == 200
+        posts = len(simulator.requests)
+        status, _, answer = await bed.post(document=chat(image()))
+        error = json.loads(answer)["error"]
+        assert (status, error["code"]) == (503, "engine_unavailable")
+        assert check in error["message"]
+        assert len(simulator.requests) == posts
