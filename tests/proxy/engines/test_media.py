@@ -248,6 +248,7 @@ BASE64 = b64encode(GIF).decode()
         f"data:image/gif;base64,{BASE64}====",
         f"data:image/gif;base64,{BASE64[:-1]}",
         f"data:image/gif;base64,{BASE64[:40]}===={BASE64[40:]}",
+        f"data:image/gif;base64,{b64encode(GIF[:39]).decode()[:43]}={b64encode(GIF[:39]).decode()[44:]}",
         f"data:image/gif;base64,{BASE64[:40]}%2B{BASE64[40:]}a",
         f"data:image/gif;base64,{BASE64[:40]}-_--{BASE64[40:]}",
         f"data:image/gif;base64,{BASE64[:40]}\u00e4\u00e4\u00e4\u00e4{BASE64[40:]}",
