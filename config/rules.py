@@ -135,6 +135,14 @@ def _engine_proof(parts: Parts) -> Iterator[Fault]:
             )
 
 
+def _engine_media(parts: Parts) -> Iterator[Fault]:
+    for number, engine in parts.engines.items():
+        if engine.media and engine.kind != "vllm":
+            yield Fault(f"engines.{number}.media", 'is for kind "vllm" only; of others no separation is known')
+        elif engine.media and engine.proof != "strict":
+            yield Fault(f"engines.{number}.media", 'needs an engine that is proven; let proof be "strict"')
+
+
 def _is_local_engine(url: str) -> bool:
     try:
         address = upstream_address(url)
@@ -318,6 +326,7 @@ _RULES: Final[tuple[Callable[[Parts], Iterator[Fault]], ...]] = (
     _listeners_apart,
     _engine_addresses,
     _engine_proof,
+    _engine_media,
     _engine_keys,
     _engine_names,
     _one_engine_per_model,

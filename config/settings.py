@@ -102,6 +102,8 @@ class EngineLimits:
     tools_bytes: Size = 1024 * 1024  # All tools of a request, in bytes of JSON.
     # Levels of objects and arrays in a schema or in tools. vLLM takes 64, and up to 8 wrap a schema.
     schema_depth: AtLeastOne = 72
+    media_parts: AtLeastOne = 16  # With `media`: images in one request.
+    media_bytes: Size = 8 * 1024 * 1024  # With `media`: one image, decoded.
     fields: tuple[AddedField, ...] = ()  # Fields beyond the profile's.
 
 
@@ -119,6 +121,10 @@ class Engine:
     # What to do with an endpoint that is not proven to separate by salt: refuse (strict), relay and warn (warn), or
     # never probe (off; loopback and unix engines only).
     proof: Literal["strict", "warn", "off"] = "strict"
+    # May clients send images (`data:` URLs of image/gif, image/jpeg, image/png, image/webp) at /v1/chat/completions?
+    # Each gets an identity that saltgate makes of the salt and the image, because the engine's caches of media know no
+    # salt. For vllm only, and with proof "strict" only; what is proven of it stands in `proxy/threat-model.md`.
+    media: Flag = False
     ca: ReadableFile | None = None  # PEM file of a private authority.
     client_cert: ClientCertificate | None = None  # Shown to the engine.
     limits: EngineLimits = field(default_factory=EngineLimits)  # What one request may ask.

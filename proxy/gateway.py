@@ -67,7 +67,7 @@ class Engines(Protocol):
         """
         ...
 
-    def replicas(self, scope: Scope, model: str, operation: Operation) -> Sequence[Pool]:
+    def replicas(self, scope: Scope, model: str, operation: Operation, *, with_images: bool = False) -> Sequence[Pool]:
         """The replicas that may take this request, at least one. Raises ModelNotAllowed, ModelNotFound,
         EngineUnavailable.
         """
@@ -257,7 +257,7 @@ class Gateway:
             raise EngineUnavailable(
                 "Another engine serves this model since a moment ago. Send the request again.", reason="engine_changed"
             )
-        return self.engines.replicas(scope, request.model, operation)
+        return self.engines.replicas(scope, request.model, operation, with_images=request.images > 0)
 
     def _list_models(
         self, request: web.BaseRequest, wanted: ListModels, scope: Scope, record: Record

@@ -21,6 +21,7 @@ import structlog
 
 from proxy.assurance.about import NOTHING_TOLD, About
 from proxy.assurance.leash import Leash, leash
+from proxy.assurance.media_proof import MEDIA_NOT_PROBED, prove_media
 from proxy.assurance.proof import Prover, look, process_start
 from proxy.assurance.verdict import DISTURBED, NOT_PROBED, Finding, Verdict
 from proxy.engines.kinds import VLLM
@@ -68,6 +69,7 @@ class Replica:
         self.reachable = False
         self.models: tuple[Model, ...] = ()
         self.findings: dict[Operation, Finding] = {}
+        self.media: Finding = MEDIA_NOT_PROBED
         # What was found before the leash broke, and of which process: valid again if it turns out to be the same.
         self.suspended: dict[Operation, Finding] = {}
         self.process: bytes | None = None
@@ -76,21 +78,32 @@ class Replica:
     def finding(self, operation: Operation) -> Finding:
         return self.findings.get(operation, NOT_PROBED)
 
+    def lacking(
+        self, operation: Operation, proof: Literal["strict", "warn", "off"], with_images: bool
+    ) -> Finding | None:
+        """What forbids a request here under the engine's `proof` setting; None where nothing does."""
+        needed = [self.finding(operation), *([self.media] if with_images else [])]
+        return next((finding for finding in needed if not finding.allows(proof)), None)
+
     def serves(self, model: str) -> bool:
         """Whether it told of this model, or has not told yet what it serves."""
         return not self.models or any(told.id == model for told in self.models)
 
     def settled(self, profile: Profile) -> bool:
-        """Whether every endpoint has been probed, and at least one may be used under `strict`."""
-        return len(self.findings) == len(profile.salted) and any(
-            finding.allows("strict") for finding in self.findings.values()
+        """Whether every endpoint has been probed, the media cache too where images may come, and at least one endpoint
+        may be used under `strict`.
+        """
+        probed = len(self.findings) == len(profile.salted) and not (
+            profile.takes_images and self.media is MEDIA_NOT_PROBED
         )
+        return probed and any(finding.allows("strict") for finding in self.findings.values())
 
     def suspend(self) -> None:
         """Nothing is known any more of what answers at this address."""
         if self.findings:
             self.suspended = dict(self.findings)
         self.findings.clear()
+        self.media = MEDIA_NOT_PROBED
         self.reachable = False
         self.pool.close()
         self.pool = self._new_pool()
@@ -199,13 +212,13 @@ class Engines:
             )
         return endpoint
 
-    def replicas(self, scope: Scope, model: str, operation: Operation) -> Sequence[Pool]:
-        """Who may take this request, at least one.
+    def replicas(self, scope: Scope, model: str, operation: Operation, *, with_images: bool = False) -> Sequence[Pool]:
+        """Who may take this request, at least one: one with images needs a proof of the engine's media cache, too.
 
         Raises ModelNotAllowed, the same whether or not there is such a model; ModelNotFound for a listed model that no
         engine serves; EngineUnavailable where the proof forbids it, naming the check.
         """
-        return _allowed(self._engine(scope, model), model, operation)
+        return _allowed(self._engine(scope, model), model, operation, with_images=with_images)
 
     async def follow(self) -> None:
         """Ask and prove until cancelled. Raises what no engine's answer explains: then verdicts would grow old."""
@@ -313,7 +326,7 @@ class Engines:
                 await self._prove_once(engine, replica, held, prover)
             except EngineUnreachable as error:
                 _log.warning("engine.probe_failed", engine=engine.name, replica=address, why=str(error))
-            done = replica.settled(engine.profile) and DISTURBED not in replica.findings.values()
+            done = replica.settled(engine.profile) and DISTURBED not in (*replica.findings.values(), replica.media)
             # Not in step with the other workers, whose probes would come between in the engine's counters.
             await asyncio.sleep((self._again_seconds if done else pause) * random.uniform(0.8, 1.2))  # noqa: S311
             # Probes cost the engine something, and what makes them fail for long does not go away by itself.
@@ -349,6 +362,28 @@ class Engines:
             if finding.verdict is Verdict.UNKNOWN and replica.finding(endpoint.operation).allows("strict"):
                 continue
             self._found(engine, replica, endpoint, finding)
+        if model is not None:
+            await self._prove_media(engine, replica, held, model)
+
+    async def _prove_media(self, engine: Engine, replica: Replica, held: Leash, model: str) -> None:
+        endpoint = next((endpoint for endpoint in engine.profile.salted if endpoint.media is not None), None)
+        if endpoint is None:
+            return
+        address = str(held.pool.address)
+        spent = partial(self._observed.probed, engine.name, address)
+        finding = await prove_media(held.pool, endpoint, model, self._key, spent=spent)
+        if held.broken.is_set() or (finding.verdict is Verdict.UNKNOWN and replica.media.allows("strict")):
+            return
+        before, replica.media = replica.media, finding
+        if not _says_the_same(before, finding):
+            level = _log.error if finding.verdict is Verdict.FAILED else _log.info
+            level(
+                "engine.media_proof",
+                engine=engine.name,
+                replica=address,
+                verdict=finding.verdict.value,
+                check=finding.check,
+            )
 
     def _told_about(self, engine: Engine, replica: Replica, about: About) -> None:
         before, replica.about = replica.about, about
@@ -388,13 +423,13 @@ def _may_use(scope: Scope, model: Model) -> bool:
     return model.base if scope.models is None else model.id in scope.models
 
 
-def _allowed(engine: Engine, model: str, operation: Operation) -> Sequence[Pool]:
+def _allowed(engine: Engine, model: str, operation: Operation, *, with_images: bool) -> Sequence[Pool]:
     serving = [replica for replica in engine.replicas if replica.serves(model)] or engine.replicas
     endpoint = engine.profile.endpoint(operation)
     if endpoint is not None and endpoint.salt is None:
         allowed = list(serving)  # it computes no prompt: there is nothing to prove
     else:
-        allowed = [replica for replica in serving if replica.finding(operation).allows(engine.proof)]
+        allowed = [replica for replica in serving if replica.lacking(operation, engine.proof, with_images) is None]
     reachable = [replica.pool for replica in allowed if replica.reachable]
     if reachable:
         return reachable
@@ -402,7 +437,9 @@ def _allowed(engine: Engine, model: str, operation: Operation) -> Sequence[Pool]
         return [replica.pool for replica in allowed]  # the relay finds out, and says so
     if not any(replica.reachable for replica in serving):
         raise EngineUnavailable("No engine that serves this model can be reached. Try again in a moment.")
-    check = next(replica for replica in serving if replica.reachable).finding(operation).check
+    reachable_one = next(replica for replica in serving if replica.reachable)
+    lacking = reachable_one.lacking(operation, engine.proof, with_images)
+    check = (lacking or reachable_one.finding(operation)).check
     raise EngineUnavailable(
         f"The engine is not proven to keep customers apart on this endpoint: {check}.", reason="not_proven"
     )

@@ -16,6 +16,8 @@ _CACHING: Final = re.compile(rb'^vllm:cache_config_info\{[^}]*enable_prefix_cach
 _HASH: Final = re.compile(rb'^vllm:cache_config_info\{[^}]*prefix_caching_hash_algo="([a-z0-9_]{1,32})"', re.MULTILINE)
 _QUERIES: Final = re.compile(rb"^vllm:prefix_cache_queries_total(?:\{([^}]*)\})? ([0-9.e+]+)$", re.MULTILINE)
 _HITS: Final = re.compile(rb"^vllm:prefix_cache_hits_total(?:\{([^}]*)\})? ([0-9.e+]+)$", re.MULTILINE)
+_MEDIA_QUERIES: Final = re.compile(rb"^vllm:mm_cache_queries_total(?:\{([^}]*)\})? ([0-9.e+]+)$", re.MULTILINE)
+_MEDIA_HITS: Final = re.compile(rb"^vllm:mm_cache_hits_total(?:\{([^}]*)\})? ([0-9.e+]+)$", re.MULTILINE)
 _EXTERNAL: Final = re.compile(rb"^vllm:external_prefix_cache_queries_total(?:\{[^}]*\})? ([0-9.e+]+)$", re.MULTILINE)
 _STORES: Final = re.compile(rb"^# TYPE (?:vllm:)?(lmcache|mooncake_store|nixl|kv_offload)[_:]", re.MULTILINE)
 _BORN: Final = re.compile(rb"^process_start_time_seconds ([0-9.e+]+)$", re.MULTILINE)
@@ -67,6 +69,15 @@ class MetricsPage:
     @property
     def hits(self) -> float | None:
         return _sum(_HITS, self.text)
+
+    @property
+    def media_queries(self) -> float | None:
+        """The images and other media looked up so far in the processor's cache."""
+        return _sum(_MEDIA_QUERIES, self.text)
+
+    @property
+    def media_hits(self) -> float | None:
+        return _sum(_MEDIA_HITS, self.text)
 
 
 def _sum(pattern: re.Pattern[bytes], text: bytes) -> float | None:

@@ -193,7 +193,7 @@ async def _measured(probe: _Probe, *, caches: int) -> Reuse | Finding:
 async def _reuse(probe: _Probe, *, caches: int) -> Reuse:
     # Of a random length: should two workers' probes cross, their counts differ.
     text = " ".join(secrets.token_hex(2) for _ in range(probe.words + secrets.randbelow(probe.words // 4)))
-    own = _probe_salt(probe.key)
+    own = probe_salt(probe.key)
     told_by: Literal["answer", "metrics"] = "metrics" if _is_counted(probe.endpoint) else "answer"
     first = await _reused(probe, text, own)
     if first is None:
@@ -205,7 +205,7 @@ async def _reuse(probe: _Probe, *, caches: int) -> Reuse:
             break
     others: list[int | None] = []
     for _ in range(max(_FEWEST_OTHER_SALTS, caches)):
-        others.append(await _reused(probe, text, _probe_salt(probe.key)))
+        others.append(await _reused(probe, text, probe_salt(probe.key)))
         if others[-1] != 0:
             break
     return Reuse(first, same, tuple(others), told_by)
@@ -263,7 +263,8 @@ async def _used(probe: _Probe, text: str, salt: Salt) -> Usage | None:
     return usage
 
 
-def _probe_salt(key: SaltKey) -> Salt:
+def probe_salt(key: SaltKey) -> Salt:
+    """A salt that nobody has had or will have."""
     return salt_for(ProbeUnit(secrets.token_hex(16)), epoch=0, key=key)
 
 

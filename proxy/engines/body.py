@@ -11,6 +11,7 @@ from typing import Final
 
 from msgspec import Raw
 
+from proxy.engines.media import count_images
 from proxy.engines.members import FALSE, NULL, STRING, TRUE, kind, read_object, read_text
 from proxy.engines.profile import MAX_MODEL_CHARACTERS, Endpoint, Operation
 from proxy.refusals import InvalidRequest
@@ -37,7 +38,8 @@ class ClientRequest:
     """What a client asks for, checked field by field, without a salt. Only `read_request` makes one.
 
     `wants_usage` and `continuous_usage` are the client's own `stream_options`; both are False on endpoints that have
-    none. `fields` are the admitted fields as the client wrote them, `stream_options` not among them.
+    none. `fields` are the admitted fields as the client wrote them, `stream_options` not among them. `images` is how
+    many of them are in it.
     """
 
     endpoint: Endpoint
@@ -46,6 +48,7 @@ class ClientRequest:
     wants_usage: bool
     continuous_usage: bool
     fields: Mapping[str, Raw] = field(repr=False)
+    images: int = 0
 
 
 def open_body(body: bytes) -> OpenBody:
@@ -77,10 +80,11 @@ def read_request(endpoint: Endpoint, opened: OpenBody) -> ClientRequest:
         if admitted is not None:
             fields[name] = admitted
     _check_echo(endpoint, fields)
+    images = _count_images(endpoint, fields)
     fields["model"] = members["model"]
     if stream:
         fields["stream"] = members["stream"]
-    return ClientRequest(endpoint, opened.model, stream, wants_usage, continuous_usage, fields)
+    return ClientRequest(endpoint, opened.model, stream, wants_usage, continuous_usage, fields, images)
 
 
 def _check_encoding(body: bytes) -> None:
@@ -128,6 +132,16 @@ def _boolean(members: Mapping[str, Raw], name: str, where: str) -> bool:
     if first not in (TRUE, FALSE, NULL):
         raise InvalidRequest(f"{where} must be true or false.", param=where)
     return first == TRUE
+
+
+def _count_images(endpoint: Endpoint, fields: Mapping[str, Raw]) -> int:
+    place = endpoint.media
+    if place is None or place.field not in fields:
+        return 0
+    images = count_images(fields[place.field])
+    if images > place.most:
+        raise InvalidRequest(f"{place.field} must hold at most {place.most} images.", param=place.field)
+    return images
 
 
 def _check_echo(endpoint: Endpoint, fields: Mapping[str, Raw]) -> None:

@@ -7,14 +7,17 @@ vLLM takes for its content's identity, is not among them. Tools' schemas, calls'
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from config.settings import EngineLimits
 from proxy.engines.forms import tools_extent
+from proxy.engines.media import IMAGE, DataImage
 from proxy.engines.rules import Opens, Refuses, Rule, Shape
 
 # Media. An engine's caches of media know no salt (vllm/v1/core/encoder_cache_manager.py), a part's `uuid` is taken as
-# its content's identity, and URLs are fetched from inside the network.
+# its content's identity, and URLs are fetched from inside the network. `media.py` says under which conditions images
+# may come all the same.
 
 NO_MEDIA: Final = "Media are not enabled on this deployment. Send text parts only."
 MEDIA_MEMBERS: Final = frozenset(
@@ -65,6 +68,19 @@ def texts(*types: str) -> Mapping[str, Shape]:
 def parts(shapes: Mapping[str, Shape]) -> Opens:
     """Parts of these shapes, or one text in their place; media are refused."""
     return Opens(tag="type", shapes=shapes, or_text=True, refused=MEDIA, signs=MEDIA_MEMBERS)
+
+
+ONLY_IMAGES: Final = (
+    "Of media only images are enabled on this deployment: parts of type image_url with a data: URL, and nothing beside."
+)
+
+
+def with_images(text_parts: Opens, image: DataImage) -> Opens:
+    """Those parts, and images that the request itself brings. A part's own `uuid` is left out like any other member."""
+    shape = Shape(frozenset({"type", IMAGE}), image=(IMAGE, image))
+    return replace(
+        text_parts, shapes={**text_parts.shapes, IMAGE: shape}, refused=dict.fromkeys(text_parts.refused, ONLY_IMAGES)
+    )
 
 
 # Chat.

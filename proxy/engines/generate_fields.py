@@ -6,8 +6,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from config.settings import EngineLimits
 from proxy.engines.forbidden import FORBIDDEN
 from proxy.engines.kinds import PROFILES
+from proxy.engines.kinds.vllm import vllm_with_images
+from proxy.engines.media import TYPES
 from proxy.engines.profile import Endpoint, Line, Profile
 from proxy.engines.rules import Drops, Opens, Passes, Prompts, Refuses, Rule, Schema, Shape
 
@@ -47,13 +50,27 @@ _ALWAYS: Final[Mapping[str, str]] = {
 
 def page() -> str:
     """The whole page."""
-    return "\n".join([_PREFACE, *_forbidden(), *(row for profile in PROFILES.values() for row in _profile(profile))])
+    profiles = (row for profile in PROFILES.values() for row in _profile(profile))
+    return "\n".join([_PREFACE, *_forbidden(), *profiles, *_images()])
 
 
 def _forbidden() -> Iterator[str]:
     yield "## What no engine gets from a client\n"
     yield "Dropped at every endpoint of every kind, whether its engine knows the name or not.\n"
     yield from _table(FORBIDDEN)
+
+
+def _images() -> Iterator[str]:
+    yield "## With `media = true`\n"
+    yield (
+        "Then these fields of these endpoints are as follows, and all else stays as it is. An image part goes up as "
+        "`type`, `image_url` and a `uuid` of saltgate's own, the identity of the image under the request's salt; what "
+        "a client wrote under that name is left out.\n"
+    )
+    for endpoint in vllm_with_images(EngineLimits()).endpoints:
+        if endpoint.media is not None:
+            yield f"### vLLM: `{endpoint.method} {endpoint.path}`, at most {endpoint.media.most} images\n"
+            yield from _table({endpoint.media.field: endpoint.fields[endpoint.media.field]})
 
 
 def _profile(profile: Profile) -> Iterator[str]:
@@ -142,15 +159,20 @@ def _opens(rule: Opens) -> str:
     for tag, shape in rule.shapes.items():
         by_shape.setdefault(_shape(shape), []).append(tag)
     kinds = "; ".join(f"{rule.tag} {', '.join(tags)}: {members}" for members, tags in by_shape.items())
-    media = "; media are refused, also where null" if "image_url" in rule.signs else ""
+    images = any(shape.image for shape in rule.shapes.values())
+    media = f"; {'other ' * images}media are refused, also where null" if "image_url" in rule.signs else ""
     return f"opened{bound}: {text}objects of {kinds}{media}"
 
 
 def _shape(shape: Shape) -> str:
-    members = (
-        f"{name} ({_opens(shape.opens[name])})" if name in shape.opens else name for name in sorted(shape.members)
-    )
-    return ", ".join(members)
+    return ", ".join(_member(shape, name) for name in sorted(shape.members))
+
+
+def _member(shape: Shape, name: str) -> str:
+    if shape.image is not None and name == shape.image[0]:
+        types = ", ".join(TYPES)
+        return f"{name} (a data: URL in base64 of {types}, at most {shape.image[1].most_bytes} bytes; detail)"
+    return f"{name} ({_opens(shape.opens[name])})" if name in shape.opens else name
 
 
 def _row(*cells: str) -> str:

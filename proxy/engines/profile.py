@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from proxy.engines.rules import Drops, Rule
+from proxy.engines.rules import Drops, Rule, brings_media
 from proxy.refusals import Dialect
 
 MAX_MODEL_CHARACTERS: Final = 256
@@ -61,6 +61,14 @@ class SaltPlaces:
 
 
 @dataclass(frozen=True, slots=True)
+class MediaPlace:
+    """The field whose messages may hold images in their parts, each of which gets an identity of ours; and how many."""
+
+    field: str
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
 class Endpoint:
     """One exact method and path, and its table of fields.
 
@@ -68,7 +76,9 @@ class Endpoint:
     nothing to prove. `streams`: it has a `stream` field. `usage_on_demand`: a stream tells its usage only when
     `stream_options` asks (chat and completions). `constants` are sent whatever the client says. `id_prefix` precedes
     the gate's request id in the body's `request_id`; None where the engine has no such field. `hides` are members of a
-    whole answer that are not the client's, `hides_in_choices` those of each of its choices, with the reason.
+    whole answer that are not the client's, `hides_in_choices` those of each of its choices, with the reason. `media`
+    is None where no images may come. Raises ValueError where the table lets images pass in a field that is not the
+    one where they get their identity.
     """
 
     operation: Operation
@@ -83,6 +93,12 @@ class Endpoint:
     id_prefix: str | None = None
     hides: Mapping[str, str] = field(default_factory=dict, repr=False)
     hides_in_choices: Mapping[str, str] = field(default_factory=dict, repr=False)
+    media: MediaPlace | None = None
+
+    def __post_init__(self) -> None:
+        bringing = [name for name, line in self.fields.items() if brings_media(line.rule)]
+        if bringing != ([] if self.media is None else [self.media.field]):
+            raise ValueError(f"{self.path}: {bringing} may hold images that would get no identity")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +121,11 @@ class Profile:
     def endpoint(self, operation: Operation) -> Endpoint | None:
         """The kind's endpoint for an operation; None where it has none that may be used."""
         return next((endpoint for endpoint in self.endpoints if endpoint.operation is operation), None)
+
+    @property
+    def takes_images(self) -> bool:
+        """Whether images may come at one of its endpoints."""
+        return any(endpoint.media is not None for endpoint in self.endpoints)
 
     @property
     def salted(self) -> tuple[Endpoint, ...]:

@@ -13,6 +13,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Raw
 
+from proxy.engines.media import DataImage
 from proxy.engines.members import ARRAY, FALSE, NULL, STRING, TRUE, kind, read_objects, read_text, write
 from proxy.refusals import InvalidRequest
 
@@ -127,7 +128,7 @@ class Shape:
 
     `text` names a member that must be a string, `texts` those that must be one or null where they are there, `flags`
     those that must be true, false or null, `one_of` members with a closed set of values, `opens` members whose arrays
-    are opened in turn.
+    are opened in turn. `image` names a member that must be an image of this form.
     """
 
     members: frozenset[str]
@@ -136,6 +137,7 @@ class Shape:
     flags: frozenset[str] = frozenset()
     one_of: Mapping[str, frozenset[str]] = field(default_factory=dict)
     opens: Mapping[str, Opens] = field(default_factory=dict)
+    image: tuple[str, DataImage] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +146,8 @@ class Opens:
 
     `untagged` is the tag of an object without one, where the protocol has such a default. `or_text`: a string may stand
     in the array's place. `refused` are tags with a better word for why they are; `signs` are members that make any
-    object one of these, also where they are null. `extent` bounds the whole array as a schema.
+    object one of these, also where they are null, unless they are members of the object's own shape. `extent` bounds
+    the whole array as a schema.
     """
 
     tag: str
@@ -172,8 +175,8 @@ class Opens:
 
     def _admit_object(self, where: str, members: dict[str, Raw]) -> dict[str, Raw]:
         """The object's own dict where nothing has to change, so that the array's own bytes can be sent."""
-        for sign in self.signs:
-            if sign in members:
+        for sign in self.signs & members.keys():
+            if not self._is_own(sign, members):
                 raise InvalidRequest(self.refused[sign], param=f"{where}.{sign}", reason="member_refused")
         shape = self._shape(where, members)
         kept = {name: raw for name, raw in members.items() if name in shape.members}
@@ -190,7 +193,16 @@ class Opens:
             raise InvalidRequest(f"{where}.{shape.text} must be a string.", param=f"{where}.{shape.text}")
         _check_kinds(where, kept, shape.texts, (STRING, NULL), "a string")
         _check_kinds(where, kept, shape.flags, (TRUE, FALSE, NULL), "true or false")
+        if shape.image is not None:
+            name, image = shape.image
+            kept[name] = image.admit(f"{where}.{name}", kept.get(name, _NULL))
+            changed = True
         return kept if changed else members
+
+    def _is_own(self, sign: str, members: dict[str, Raw]) -> bool:
+        raw = members.get(self.tag)
+        shape = self.shapes.get(read_text(raw, self.tag)) if raw is not None and kind(raw) == STRING else None
+        return shape is not None and sign in shape.members
 
     def _shape(self, where: str, members: dict[str, Raw]) -> Shape:
         param = f"{where}.{self.tag}"
@@ -203,6 +215,9 @@ class Opens:
             fault = f"{param} must be one of: {_listed(self.shapes)}."
             raise InvalidRequest(self.refused.get(tag, fault), param=param)
         return shape
+
+
+_NULL: Final = Raw(b"null")
 
 
 def _check_kinds(
@@ -218,6 +233,13 @@ def _listed(names: Iterable[str]) -> str:
 
 
 Rule = Passes | Drops | Refuses | Schema | Prompts | Opens
+
+
+def brings_media(rule: Rule) -> bool:
+    """Whether what the rule lets pass may hold an image."""
+    return isinstance(rule, Opens) and any(
+        shape.image is not None or any(map(brings_media, shape.opens.values())) for shape in rule.shapes.values()
+    )
 
 
 _ANYTHING: Final = msgspec.json.Decoder(object)

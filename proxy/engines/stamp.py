@@ -1,9 +1,10 @@
 """What may go to an engine: a checked request under a salt of ours, or one that computes no prompt and has none.
 
 A `StampedRequest` is made from a `ClientRequest` and a `Salt` and in no other way, and its bytes are made here, so
-whoever holds one knows that the salt stands in every place where its engine reads one, and no other value does. A
-`CountRequest` is of another type, so that this stays true of every `StampedRequest`; the endpoint's table says which of
-the two a request becomes, and neither can be made of the other's.
+whoever holds one knows that the salt stands in every place where its engine reads one, and no other value does, and
+that every image in it carries the identity that it has under this salt, and no other. A `CountRequest` is of another
+type, so that this stays true of every `StampedRequest`; the endpoint's table says which of the two a request becomes,
+and neither can be made of the other's.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import msgspec
 from msgspec import Raw
 
 from proxy.engines.body import ClientRequest
-from proxy.engines.profile import Endpoint, Operation, SaltPlaces
+from proxy.engines.media import identified
+from proxy.engines.profile import Endpoint, MediaPlace, Operation, SaltPlaces
 from proxy.isolation.salt import Salt
 
 _ENCODER: Final = msgspec.json.Encoder()
@@ -55,7 +57,8 @@ class StampedRequest:
         put(self, "operation", endpoint.operation)
         put(self, "path", endpoint.path.encode("ascii"))
         put(self, "headers", _salt_headers(endpoint.salt, salt))
-        put(self, "body", _ENCODER.encode(_salted(_document(request, request_id), endpoint.salt, salt)))
+        document = _identified(_document(request, request_id), endpoint.media, salt)
+        put(self, "body", _ENCODER.encode(_salted(document, endpoint.salt, salt)))
         put(self, "model", request.model)
         put(self, "stream", request.stream)
         put(self, "hide_usage", endpoint.usage_on_demand and request.stream and not request.wants_usage)
@@ -81,8 +84,8 @@ class CountRequest:
 
     def __init__(self, request: ClientRequest, *, request_id: str) -> None:
         endpoint = request.endpoint
-        if endpoint.salt is not None or endpoint.streams:
-            raise ValueError(f"{endpoint.path} computes a prompt: it needs a salt")
+        if endpoint.salt is not None or endpoint.streams or endpoint.media is not None:
+            raise ValueError(f"{endpoint.path} computes a prompt, or takes images: it needs a salt")
         put = object.__setattr__
         put(self, "endpoint", endpoint)
         put(self, "operation", endpoint.operation)
@@ -118,6 +121,14 @@ def _document(request: ClientRequest, request_id: str) -> dict[str, object]:
     if endpoint.id_prefix is not None:
         document["request_id"] = endpoint.id_prefix + request_id
     return document
+
+
+def _identified(document: dict[str, object], place: MediaPlace | None, salt: Salt) -> dict[str, object]:
+    """The document with an identity of ours in every image."""
+    if place is None:
+        return document
+    raw = document.get(place.field)
+    return document | {place.field: identified(raw, salt)} if isinstance(raw, Raw) else document
 
 
 def _salted(document: Mapping[str, object], places: SaltPlaces, salt: Salt) -> dict[str, object]:

@@ -9,6 +9,7 @@ import fcntl
 import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -18,7 +19,7 @@ import pytest_asyncio
 
 from tests.engine import report
 from tests.engine.client import EngineClient, Vllm
-from tests.engine.environment import NoEngineError, default_cache, engine_environment
+from tests.engine.environment import EngineEnvironment, NoEngineError, default_cache, engine_environment
 from tests.engine.gate import GateClient, gate_before
 from tests.engine.server import BARRIER_KEY, free_port, is_healthy, running_engine
 from tests.parts.redis_server import RedisServer
@@ -36,6 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--engine-reuse-barred", metavar="URL", help="use this running engine with saltgate's barrier inside"
     )
+    group.addoption("--engine-reuse-images", metavar="URL", help="use this running engine, whose model takes images")
     group.addoption("--engine-required", action="store_true", help="fail, not skip, where no engine can be installed")
     group.addoption("--engine-record", action="store_true", help="write tests/engine/captures anew")
     group.addoption(
@@ -98,6 +100,27 @@ def barred_vllm(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFa
         yield Vllm(url)
 
 
+@pytest.fixture(scope="session")
+def image_vllm(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vllm]:
+    """An engine of its own whose model takes images."""
+    named = pytestconfig.getoption("engine_reuse_images", None)
+    if named:
+        assert is_healthy(named), f"--engine-reuse-images: {named}/health does not answer"
+        yield Vllm(named)
+        return
+    environment = _environment(pytestconfig)
+    seeing = replace(environment, model=environment.image_model)
+    log = tmp_path_factory.mktemp("images") / "vllm.log"
+    with running_engine(seeing, port=free_port(), log=log) as url:
+        yield Vllm(url)
+
+
+@pytest.fixture(scope="session")
+def engine_python(pytestconfig: pytest.Config) -> Path:
+    """The Python that vLLM is installed in, for tests of its own code."""
+    return _environment(pytestconfig).python
+
+
 @pytest.fixture
 async def engine(vllm: Vllm) -> AsyncIterator[EngineClient]:
     """A client of the engine, its connections closed at the end of the test."""
@@ -150,13 +173,16 @@ def _one_for_all_workers(folder: Path, config: pytest.Config) -> Iterator[str]:
 
 @contextmanager
 def _started(log: Path, config: pytest.Config, *, barrier_key: Path | None = None) -> Iterator[str]:
+    with running_engine(_environment(config), port=free_port(), log=log, barrier_key=barrier_key) as url:
+        yield url
+
+
+def _environment(config: pytest.Config) -> EngineEnvironment:
     cache = Path(config.getoption("engine_cache", None) or default_cache())
     try:
-        environment = engine_environment(cache)
+        return engine_environment(cache)
     except NoEngineError as reason:
         _give_up(str(reason), required=config.getoption("engine_required", False))
-    with running_engine(environment, port=free_port(), log=log, barrier_key=barrier_key) as url:
-        yield url
 
 
 def _give_up(reason: str, *, required: bool) -> NoReturn:

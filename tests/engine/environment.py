@@ -30,6 +30,7 @@ _MACHINES: Final = ("x86_64", "aarch64")
 _NEEDED_DISK_BYTES: Final = 8 * 1024**3
 _NEEDED_MEMORY_BYTES: Final = 5 * 1024**3
 _MODEL_SCRIPT: Final = Path(__file__).with_name("tiny_model.py")
+_IMAGE_MODEL_SCRIPT: Final = Path(__file__).with_name("tiny_image_model.py")
 
 
 class NoEngineError(Exception):
@@ -42,10 +43,16 @@ class BrokenEngineError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class EngineEnvironment:
-    """An installed vLLM and a model for it. Both paths are absolute."""
+    """An installed vLLM, a model for it, and one that takes images. All paths are absolute."""
 
     vllm: Path
     model: Path
+    image_model: Path
+
+    @property
+    def python(self) -> Path:
+        """The Python that vLLM is installed in."""
+        return self.vllm.with_name("python")
 
 
 def default_cache() -> Path:
@@ -63,8 +70,10 @@ def engine_environment(cache: Path) -> EngineEnvironment:
     folder = cache.resolve() / f"vllm-{VLLM_VERSION}-{sys.implementation.cache_tag}"
     with _only_one(folder):
         _make(folder / "venv", _installation_recipe(), _install)
-        _make(folder / "tiny", _model_recipe(), lambda model: _make_model(folder / "venv", model))
-    return EngineEnvironment(vllm=folder / "venv" / "bin" / "vllm", model=folder / "tiny")
+        tiny, images = folder / "tiny", folder / "tiny-images"
+        _make(tiny, _model_recipe(), lambda model: _make_model(folder / "venv", model))
+        _make(images, _image_model_recipe(), lambda model: _make_image_model(folder / "venv", tiny, model))
+    return EngineEnvironment(vllm=folder / "venv" / "bin" / "vllm", model=tiny, image_model=images)
 
 
 @contextmanager
@@ -91,6 +100,10 @@ def _installation_recipe() -> str:
 
 def _model_recipe() -> str:
     return hashlib.sha256(_MODEL_SCRIPT.read_bytes()).hexdigest()
+
+
+def _image_model_recipe() -> str:
+    return hashlib.sha256(_MODEL_SCRIPT.read_bytes() + _IMAGE_MODEL_SCRIPT.read_bytes()).hexdigest()
 
 
 def _install(folder: Path) -> None:
@@ -137,6 +150,10 @@ def _add_stand_in(folder: Path) -> None:
 
 def _make_model(environment: Path, model: Path) -> None:
     _run(environment, str(_MODEL_SCRIPT), str(model))
+
+
+def _make_image_model(environment: Path, text_model: Path, model: Path) -> None:
+    _run(environment, str(_IMAGE_MODEL_SCRIPT), str(text_model), str(model))
 
 
 def _run(folder: Path, *arguments: str) -> None:

@@ -183,7 +183,13 @@ class GateClient:
 
 @asynccontextmanager
 async def gate_before(
-    vllm: Vllm, directory: Directory, folder: Path, *, unit: UnitName = "project", api_key: Secret | None = None
+    vllm: Vllm,
+    directory: Directory,
+    folder: Path,
+    *,
+    unit: UnitName = "project",
+    api_key: Secret | None = None,
+    media: bool = False,
 ) -> AsyncIterator[GateClient]:
     """A gate of the strictest kind in front of `vllm`, ready: it has proven every endpoint that it will serve.
 
@@ -200,6 +206,7 @@ async def gate_before(
             proof="strict",
             isolation=isolation,
             api_key=api_key,
+            media=media,
         ) as bed,
         aiohttp.ClientSession(vllm.url, headers=key) as session,
     ):

@@ -159,6 +159,7 @@ async def gate_bed(
     gates: Sequence[str] = (),
     kind: Kind = "vllm",
     limits: EngineLimits | None = None,
+    media: bool = False,
     also: Sequence[Engine] = (),
 ) -> AsyncIterator[GateBed]:
     """A gate in front of `engines` (one URL each a replica of one engine) and those of `also`, on the directory that
@@ -175,6 +176,7 @@ async def gate_bed(
             models=models,
             api_key=api_key,
             limits=limits or EngineLimits(),
+            media=media,
         )
         settings = Settings(
             public=replace(public or Public(), listen="127.0.0.1:0", url="http://gate.test"),

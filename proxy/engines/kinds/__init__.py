@@ -15,7 +15,7 @@ from proxy.engines.forms import BOOLEAN, passes
 from proxy.engines.kinds.dynamo import dynamo
 from proxy.engines.kinds.sglang import sglang
 from proxy.engines.kinds.tensorrt_llm import tensorrt_llm
-from proxy.engines.kinds.vllm import vllm
+from proxy.engines.kinds.vllm import vllm, vllm_with_images
 from proxy.engines.profile import Line, Profile
 from proxy.engines.rules import Drops, Passes, Refuses
 
@@ -32,11 +32,15 @@ VLLM: Final = PROFILES["vllm"]
 
 def profile_of(engine: Engine) -> Profile:
     """The profile of an engine with its own limits and added fields, none of which `faulty_fields` may have found."""
-    profile = _KINDS[engine.kind](engine.limits)
+    profile = vllm_with_images(engine.limits) if _takes_images(engine) else _KINDS[engine.kind](engine.limits)
     added = {field.name: _line(field) for field in engine.limits.fields}
     # The profile's own word comes last: an addition never takes its place.
     endpoints = tuple(replace(endpoint, fields={**added, **endpoint.fields}) for endpoint in profile.endpoints)
     return replace(profile, endpoints=endpoints) if added else profile
+
+
+def _takes_images(engine: Engine) -> bool:
+    return engine.media and engine.kind == "vllm"
 
 
 def faulty_fields(settings: Settings) -> Iterator[Fault]:

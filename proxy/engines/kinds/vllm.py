@@ -9,15 +9,23 @@ ignore it. A field that is in no table is dropped: vLLM ignores fields that it d
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final, Literal
 
 from config.settings import EngineLimits
 from proxy.engines.forbidden import FORBIDDEN
 from proxy.engines.forms import BOOLEAN, SAMPLING, TRUNCATION, passes, whole
-from proxy.engines.kinds.vllm_generation import OWN, chat_fields, completions_fields, further_sampling, template
+from proxy.engines.kinds.vllm_generation import (
+    OWN,
+    chat_fields,
+    completions_fields,
+    further_sampling,
+    messages_with_images,
+    template,
+)
 from proxy.engines.kinds.vllm_messages import count_tokens_fields, messages_fields
 from proxy.engines.kinds.vllm_responses import responses_fields
-from proxy.engines.profile import Endpoint, Line, Operation, Profile, SaltPlaces, lines
+from proxy.engines.profile import Endpoint, Line, MediaPlace, Operation, Profile, SaltPlaces, lines
 from proxy.engines.rules import Prompts, Refuses
 from proxy.refusals import Dialect
 
@@ -154,3 +162,20 @@ def vllm(limits: EngineLimits) -> Profile:
         reuses_prefixes="is prefix caching on (--enable-prefix-caching), is the cache large enough?",
         counts_in_metrics=True,
     )
+
+
+def vllm_with_images(limits: EngineLimits) -> Profile:
+    """The profile of a vLLM that is configured with `media`: images at chat, elsewhere text as ever.
+
+    The parts of /v1/messages have no place for an identity, and counting tokens would fill a cache before the engine
+    has seen the image.
+    """
+    profile = vllm(limits)
+    return replace(profile, endpoints=tuple(_with_images(endpoint, limits) for endpoint in profile.endpoints))
+
+
+def _with_images(endpoint: Endpoint, limits: EngineLimits) -> Endpoint:
+    if endpoint.operation is not Operation.CHAT:
+        return endpoint
+    fields = {**endpoint.fields, **messages_with_images(limits)}
+    return replace(endpoint, fields=fields, media=MediaPlace("messages", limits.media_parts))

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from config.settings import EngineLimits
-from proxy.engines.content import OPENAI_ONLY, VLLM_CHAT_PARTS, chat_messages, chat_tools
+from proxy.engines.content import OPENAI_ONLY, VLLM_CHAT_PARTS, chat_messages, chat_tools, with_images
 from proxy.engines.forbidden import FORBIDDEN
 from proxy.engines.forms import (
     BOOLEAN,
@@ -33,8 +33,9 @@ from proxy.engines.forms import (
     stop,
     whole,
 )
+from proxy.engines.media import DataImage
 from proxy.engines.profile import Line, drops, lines
-from proxy.engines.rules import MAX_PATTERN_CHARACTERS, MAX_TOKEN_ID, Passes, Prompts, Refuses, Rule
+from proxy.engines.rules import MAX_PATTERN_CHARACTERS, MAX_TOKEN_ID, Opens, Passes, Prompts, Refuses, Rule
 
 _CHAT: Final = "vllm/entrypoints/openai/chat_completion/protocol.py"
 _COMPLETION: Final = "vllm/entrypoints/openai/completion/protocol.py"
@@ -179,6 +180,20 @@ def _top_logprobs(limits: EngineLimits) -> Passes:
     return whole(0, limits.logprobs)
 
 
+def _messages(content: Opens) -> Opens:
+    return chat_messages(content, "reasoning", "reasoning_content", "refusal", "task")
+
+
+def messages_with_images(limits: EngineLimits) -> dict[str, Line]:
+    """The prompt where the engine is configured with `media`. Audio and video stay out: of a video vLLM makes several
+    items, whose identities are not all the part's own (vllm/renderers/chat_utils.py, vision chunks)."""
+    return lines(
+        "the prompt; images only in the request itself, each with an identity of saltgate's (`uuid`)",
+        "vllm/multimodal/processing/inputs.py",
+        {"messages": _messages(with_images(VLLM_CHAT_PARTS, DataImage(limits.media_bytes)))},
+    )
+
+
 def chat_fields(limits: EngineLimits) -> dict[str, Line]:
     return {
         **_generation(limits),
@@ -186,7 +201,7 @@ def chat_fields(limits: EngineLimits) -> dict[str, Line]:
         **lines(
             "the prompt; of messages and parts only what vLLM reads as text, nothing that names media",
             "vllm/renderers/chat_utils.py",
-            {"messages": chat_messages(VLLM_CHAT_PARTS, "reasoning", "reasoning_content", "refusal", "task")},
+            {"messages": _messages(VLLM_CHAT_PARTS)},
         ),
         **lines(
             "only what the caller runs; schemas and texts in them stay as they are",
