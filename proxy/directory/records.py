@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from proxy.directory.model import Fault, Member, is_issuer, parse_member
-from proxy.isolation.ring import Plan, Ring, unit_fields
+from proxy.isolation.ring import Plan, Ring, record_name, unit_fields
+from proxy.isolation.unit import unit_of
 
 _KEY_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,32}")
 _COUNT: Final = re.compile(r"[0-9]{1,18}")
@@ -189,7 +190,7 @@ def _unit_records(records: Mapping[bytes, bytes], key: str, form: re.Pattern[str
     for name, value in records.items():
         text = value.decode("ascii", "replace")
         fields = _fields_or_none(name)
-        if fields is not None and form.fullmatch(text):
+        if fields is not None and _names_a_unit(name, fields) and form.fullmatch(text):
             well[name.decode()] = text
             continue
         faults.append(Fault(key, f"{name!r} cannot be read; its unit has no salt until it is mended"))
@@ -199,6 +200,14 @@ def _unit_records(records: Mapping[bytes, bytes], key: str, form: re.Pattern[str
         else:
             unsafe.add(fields[1])
     return _UnitRecords(well, frozenset(damaged), frozenset(unsafe), reaches_all)
+
+
+def _names_a_unit(name: bytes, fields: tuple[str, ...]) -> bool:
+    """Whether some unit's record has this very name: one that only looks like it would raise nobody."""
+    try:
+        return record_name(unit_of(fields)).encode() == name
+    except ValueError:
+        return False
 
 
 def _fields_or_none(name: bytes) -> tuple[str, ...] | None:

@@ -96,7 +96,10 @@ FORBIDDEN: Final[Mapping[str, Line]] = {
 
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 # Words that speak of a border or of where a cache lies, also in a field of tomorrow.
-_WORDS: Final = ("salt", "cache", "transfer", "tenant", "namespace", "uuid", "session", "adapter")
+_WORDS: Final = (
+    "salt", "cache", "transfer", "tenant", "namespace", "uuid", "session", "adapter", "lora", "rank", "hash", "routing",
+    "embeds", "isolation", "partition", "affinity", "worker", "image", "audio", "video", "_ids",
+)  # fmt: skip
 
 
 def why_not_added(name: str) -> str | None:

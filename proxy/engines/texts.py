@@ -105,12 +105,13 @@ def _elements(name: str, raw: Raw) -> list[Raw]:
     """The messages, items or texts of a field. Raises _Opaque for token ids, which only the engine can read."""
     if kind(raw) != ARRAY:
         return [raw]
-    if name in ("prompt", "input") and _NUMBERS.match(raw):
+    if name in ("prompt", "input") and not _READABLE.match(raw):
         raise _Opaque
     return _ELEMENTS.decode(raw)
 
 
-_NUMBERS: Final = re.compile(rb"\[[ \t\r\n]*[0-9\[]")
+# An array of texts, of objects or of nothing: whatever else it holds is taken for token ids.
+_READABLE: Final = re.compile(rb'\[[ \t\r\n]*["{\]]')
 
 
 def _read_element(found: _Texts, data: bytes) -> Iterator[str]:

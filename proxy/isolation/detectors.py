@@ -21,11 +21,15 @@ CHARACTERS_AT_ONCE: Final = 4000
 MAXIMUM_OWN_INSTRUCTIONS: Final = 200_000
 
 
+MAXIMUM_TRIES: Final = 20_000
+
+
 @dataclass(frozen=True, slots=True)
 class Detector:
     """An expression, and what a match must be beyond it: one with a valid check digit, for example.
 
-    `holds` gets the text that matched. Where it says no, the search goes on behind the first character of the match.
+    `holds` gets the text that matched. Where it says no, the search goes on behind the first character of the match; a
+    text with very many of such false matches counts as having one, since each costs another search.
     """
 
     expression: Expression
@@ -36,11 +40,13 @@ class Detector:
         if self.holds is None:
             return self.expression.is_in(text)
         span = self.expression.span(text)
-        while span is not None:
+        for _ in range(MAXIMUM_TRIES):
+            if span is None:
+                return False
             if self.holds(text[slice(*span)].decode("utf-8")):
                 return True
             span = self.expression.span(text, _next_character(text, span[0]))
-        return False
+        return True
 
 
 @dataclass(frozen=True, slots=True)

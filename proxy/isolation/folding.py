@@ -16,6 +16,9 @@ from config.expressions import Expression
 
 # Some functions below keep every other thread waiting for one call, so a call gets only so much at once.
 PIECE_CHARACTERS: Final = 32 * 1024
+COMPOSED_CHARACTERS: Final = 512
+# UAX 15 section 13: a stream-safe text has at most 30 combining marks in a row.
+LONGEST_RUN: Final = 64
 # JSON in a string in JSON: as deep as tools nest it. Each pass undoes one level.
 ESCAPE_LEVELS: Final = 3
 
@@ -36,6 +39,7 @@ _FOLDS_TO_SEVERAL: Final = Expression(
     "[\u00df\u0130\u0149\u01f0\u0390\u03b0\u0587\u1e96-\u1e9a\u1e9e\u1f50\u1f52\u1f54\u1f56\u1f80-\u1faf\u1fb2-\u1fb4\u1fb6-\u1fb7\u1fbc\u1fc2-\u1fc4\u1fc6-\u1fc7\u1fcc\u1fd2-\u1fd3\u1fd6-\u1fd7\u1fe2-\u1fe4\u1fe6-\u1fe7\u1ff2-\u1ff4\u1ff6-\u1ff7\u1ffc\ufb00-\ufb06\ufb13-\ufb17]"
 )
 _ASCII: Final = re.compile(r"[\x00-\x7f]")
+_JAMO: Final = re.compile("[\u1161-\u1175\u11a8-\u11c2]")  # vowels and final consonants, which have no combining class
 _ESCAPE: Final = re.compile(r'\\(?:u([0-9A-Fa-f]{4})|(["\\/bfnrt]))')
 _SHORT_ESCAPES: Final = {'"': '"', "\\": "\\", "/": "/", "b": " ", "f": " ", "n": "\n", "r": "\n", "t": "\t"}
 
@@ -67,13 +71,24 @@ def _plain_piece(piece: str) -> str:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """The text, cut before ASCII characters: nothing before one composes with it."""
+    """The text, cut before characters that compose with nothing before them: ASCII where there is any nearby.
+
+    Short, because normalization takes the square of a run of combining marks (Unicode, canonical ordering).
+    """
     begin = 0
     while begin < len(text):
-        cut = _ASCII.search(text, begin + PIECE_CHARACTERS)
-        end = len(text) if cut is None else cut.start()
+        cut = _ASCII.search(text, begin + COMPOSED_CHARACTERS, begin + 2 * COMPOSED_CHARACTERS)
+        end = _beginning(text, begin + 2 * COMPOSED_CHARACTERS) if cut is None else cut.start()
         yield text[begin:end]
         begin = end
+
+
+def _beginning(text: str, at: int) -> int:
+    """Where the next character begins that combines with none before it; no word has a run longer than is looked at."""
+    end = at
+    while end < min(at + LONGEST_RUN, len(text)) and (unicodedata.combining(text[end]) or _JAMO.match(text, end)):
+        end += 1
+    return end
 
 
 def _unescaped(text: str) -> str:

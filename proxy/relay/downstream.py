@@ -13,6 +13,7 @@ import fcntl
 import struct
 import termios
 from collections.abc import Awaitable, Callable
+from itertools import islice
 from typing import Final, Protocol
 
 from aiohttp import StreamReader, web
@@ -49,7 +50,18 @@ class ClientGone(Exception):  # noqa: N818 - an event, not an error
 class Downstream(web.RequestHandler):
     """See the module. `gone` stays True once the client has left."""
 
-    __slots__ = ("_front", "_late", "_newest", "_stall", "_unfinished", "_untaken", "_wire", "gone", "listener")
+    __slots__ = (
+        "_broken",
+        "_front",
+        "_late",
+        "_newest",
+        "_stall",
+        "_unfinished",
+        "_untaken",
+        "_wire",
+        "gone",
+        "listener",
+    )
 
     def __init__(self, front: Front, *, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(
@@ -68,6 +80,7 @@ class Downstream(web.RequestHandler):
         self._stall: asyncio.TimerHandle | None = None
         self._untaken = 0
         self._newest: StreamReader | None = None  # the body of the newest request
+        self._broken = False  # what came is no HTTP, so nothing after it is read
         self._unfinished = 0  # bytes since the last head was whole, of what is no body
         self.gone = False
         self.listener: Listener | None = None
@@ -94,9 +107,15 @@ class Downstream(web.RequestHandler):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._broken:
+            return
         known, took_body = len(self._messages), self._takes_body
         super().data_received(data)
-        if self._messages:
+        if len(self._messages) > known:
+            self._broken = any(isinstance(message, _ErrInfo) for message, _ in islice(self._messages, known, None))
+            if self._broken and took_body and self._newest is not None:
+                # aiohttp tells the next request of it, but not the one whose body it is.
+                self._newest.set_exception(web.RequestPayloadError("not well-formed"))
             self._newest = self._messages[-1][1]
         if self._takes_body or len(self._messages) > known:
             self._unfinished = 0

@@ -221,7 +221,7 @@ async def test_an_empty_directory_has_no_ring_and_the_command_that_makes_it_is_n
         answer = await deployment.check("--json")
     assert answer.code == 1
     (fault,) = answer.lines("fault")
-    assert "salt ring: it is missing: `saltgate directory import FILE`" in fault
+    assert "salt ring: it is missing: `saltgate directory import FILE -c …`" in fault
     assert "nobody is a member" in answer.lines("warning")[0]
 
 

@@ -171,8 +171,21 @@ async def test_an_epoch_or_key_that_cannot_be_read_takes_its_workspace_out(
     assert keys_of(found.faults) == [key]
 
 
+@pytest.mark.parametrize("record", ["7:projekt4:acme6:apollo", "7:project4:acme0:", "7:project4:acme6:APOLLO"])
+async def test_a_raise_of_what_is_no_unit_is_told_and_takes_its_workspace_out(
+    store: RedisStore, redis: RedisServer, record: str
+) -> None:
+    """Who wrote it believes that an epoch rose."""
+    await store.change(import_directory(directory_from_toml(TWO), RING))
+    redis.command("HSET", redis_store.RAISES, record, "1")
+    found = await reading(store)
+    assert set(found.snapshot.directory.workspaces) == {"labs"}
+    assert keys_of(found.faults) == ["raises"]
+
+
 @pytest.mark.parametrize(
-    ("record", "value"), [("10:deployment", "x"), ("junk", "1"), ("", "1"), (b"\xff", "1"), ("9:ab", "1")]
+    ("record", "value"),
+    [("010:deployment", "1"), ("10:deployment", "x"), ("junk", "1"), ("", "1"), (b"\xff", "1"), ("9:ab", "1")],
 )
 async def test_an_epoch_that_may_be_anybodys_takes_the_ring_out(
     store: RedisStore, redis: RedisServer, record: str | bytes, value: str

@@ -121,8 +121,9 @@ def test_what_is_not_text_cannot_be_scanned(operation: Operation, fields: dict[s
     assert texts(asked(operation, **fields), limit_bytes=LIMIT) is Unseen.UNSCANNABLE
 
 
-def test_white_space_before_token_ids_hides_nothing() -> None:
-    raw = b'{"model":"tiny","prompt":[' + b" \n\t" * 2000 + b"1,2]}"
+@pytest.mark.parametrize("first", [b"1", b"-0", b" \n\t" * 2000 + b"1", b"[-0]"])
+def test_no_spelling_of_token_ids_hides_them(first: bytes) -> None:
+    raw = b'{"model":"tiny","prompt":[' + first + b"]}"
     assert texts(read_body(ENDPOINT[COMPLETIONS], raw), limit_bytes=LIMIT) is Unseen.UNSCANNABLE
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from config.expressions import Expression
-from proxy.isolation.detectors import CHARACTERS_AT_ONCE, Detector, sieve, word_detectors
+from proxy.isolation.detectors import CHARACTERS_AT_ONCE, MAXIMUM_TRIES, Detector, sieve, word_detectors
 from proxy.isolation.folding import folded, plain
 
 
@@ -86,3 +86,16 @@ def test_a_sieve_finds_what_each_detector_finds_alone() -> None:
     assert [one.is_in(text) for text in (b"ABC", b"DEF", b"def", b"y", b"z")] == [True, True, False, True, False]
     checked = sieve([*some, Detector(Expression("[0-9]"), lambda match: match == "7")])
     assert [checked.is_in(text) for text in (b"7", b"17", b"1", b"1y", b"")] == [True, True, False, True, False]
+
+
+def test_a_text_of_very_many_matches_that_do_not_hold_counts_as_having_one() -> None:
+    tried = 0
+
+    def never(_: str) -> bool:
+        nonlocal tried
+        tried += 1
+        return False
+
+    assert Detector(Expression("[0-9]"), never).is_in(b"1" * (3 * MAXIMUM_TRIES))
+    assert tried == MAXIMUM_TRIES
+    assert not Detector(Expression("[0-9]"), never).is_in(b"1" * 100)

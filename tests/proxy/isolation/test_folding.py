@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.isolation.folding import ESCAPE_LEVELS, PIECE_CHARACTERS, folded, plain
+from proxy.isolation.folding import (
+    COMPOSED_CHARACTERS,
+    ESCAPE_LEVELS,
+    LONGEST_RUN,
+    PIECE_CHARACTERS,
+    _pieces,
+    folded,
+    plain,
+)
 
 CARD = "4111 1111 1111 1111"
 
@@ -92,3 +100,17 @@ def test_a_composition_is_never_cut() -> None:
 def test_the_plain_form_is_in_compatibility_composition(text: str) -> None:
     seen = plain(text)
     assert unicodedata.is_normalized("NFKC", seen) or seen != text
+
+
+@pytest.mark.parametrize("unit", ["\u304b\u3099", "\u1112\u1161\u11ab", "é̖̀", "4\uff11"])
+def test_what_composes_is_not_cut_where_no_ascii_is_near(unit: str) -> None:
+    for shift in range(4):
+        text = "я" * shift + unit * (3 * COMPOSED_CHARACTERS)
+        assert plain(text) == "я" * shift + plain(unit) * (3 * COMPOSED_CHARACTERS)
+
+
+def test_no_more_is_composed_at_once_than_a_short_piece() -> None:
+    """Canonical ordering takes the square of a run of marks, and keeps every other thread waiting meanwhile."""
+    marks = "\u0300\u0316" * 20_000
+    assert max(map(len, _pieces(marks))) <= 2 * COMPOSED_CHARACTERS + LONGEST_RUN
+    assert "".join(_pieces(marks)) == marks

@@ -422,3 +422,21 @@ async def test_large_bodies_in_a_row_on_one_connection_are_all_served(redis: Red
 
 def bed_lines(bed: GateBed) -> str:
     return "\r\n".join(f"{name}: {value}" for name, value in bed.headers().items())
+
+
+@pytest.mark.parametrize("rest", [b"garbage\r\n" * 10, b"1\r\nab\r\n", b"zz\r\n"])
+async def test_a_broken_chunk_is_answered_at_once_and_what_follows_is_not_kept(
+    rest: bytes, redis: RedisServer, tmp_path: Path
+) -> None:
+    engine = RawEngine(GOOD)
+
+    async def use(bed: GateBed) -> None:
+        async with GoneClient.to(bed.url) as client:
+            await client.send(chunked(bed) + b"1\r\na\r\n")
+            await asyncio.sleep(0.05)  # the request is begun, and waits for its body
+            await client.send(rest)
+            assert (await client.read_answer(seconds=5)).status == 400
+            assert await client.read_to_end() == b""
+        assert not engine.requests
+
+    await on(redis, tmp_path, engine, use, timeouts=Timeouts(request=60.0))
