@@ -212,7 +212,11 @@ async def _directory(settings: Settings) -> AsyncIterator[Line]:
     )
     for fault in reading.faults:
         yield Line(Level.FAULT, part, fault.key, f"{fault.message}. It is left out until it is mended")
-    for line in (*_memberships(part, snapshot, settings), *_gates(part, snapshot, settings)):
+    for line in (
+        *_memberships(part, snapshot, settings),
+        *_gates(part, snapshot, settings),
+        *_rules(part, snapshot, settings),
+    ):
         yield line
     if snapshot.ring is not None:
         yield _ring(part, snapshot.ring.settled(records.now), settings)
@@ -274,6 +278,14 @@ def _gates(part: str, snapshot: Snapshot, settings: Settings) -> Iterator[Line]:
                 about,
                 f"`show_reuse` is false for {found[0][0].name}: the gate in front cannot prove that its borders hold",
             )
+
+
+def _rules(part: str, snapshot: Snapshot, settings: Settings) -> Iterator[Line]:
+    """A rule for a workspace that there is not protects nobody: as a slip of the pen would."""
+    for rule in settings.isolation.rules:
+        missing = sorted(set(rule.workspaces or ()) - snapshot.directory.workspaces.keys())
+        if missing:
+            yield Line(Level.WARNING, part, f"rule {rule.name}", f"there is no workspace {', '.join(missing)}")
 
 
 def _shows_reuse(workspace: Workspace, settings: Settings) -> bool:

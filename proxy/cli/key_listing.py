@@ -134,7 +134,7 @@ def _unit_rows(ring: Ring, now: float) -> Iterator[UnitRow]:
 
 def _ring_faults(records: Records, ring: Ring | None) -> Iterator[Fault]:
     if records.ring_is_missing:
-        yield Fault("ring", "is missing; `saltgate directory import FILE` or `saltgate keys new` makes it")
+        yield Fault("ring", "is missing; `saltgate directory import FILE -c …` or `saltgate keys new -c …` makes it")
     if ring is None:
         return
     for name in sorted({*ring.raises, *ring.keys}):

@@ -651,3 +651,15 @@ async def test_serve_starts_with_no_field_that_must_not_be_added(
     serve.add_arguments(parser)
     assert await asyncio.to_thread(serve.run, parser.parse_args(["-c", str(deployment.file)])) == 2
     assert "engines.0.limits.fields.0.name: can never pass" in capsys.readouterr().err
+
+
+async def test_a_rule_for_a_workspace_that_there_is_not_is_a_warning(
+    deployment: Deployment, redis: RedisServer
+) -> None:
+    async with issuer_and_directory(redis) as issuer, Simulator(SOUND) as simulator:
+        deployment.configure(engines=engine(simulator.url), issuer=issuer, redis=redis.url)
+        with deployment.file.open("a") as file:
+            file.write('[[isolation.rules]]\nname = "secrets"\nworkspaces = ["acme", "acne"]\nsets = ["secrets"]\n')
+        answer = await deployment.check("--json")
+    assert answer.code == 0
+    assert any("rule secrets: there is no workspace acne" in line for line in answer.lines("warning"))
