@@ -6,12 +6,13 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Compiled tests are kept: the second run begins sooner.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup test processes lint engine demo lock reference
+.PHONY: help setup test processes fuzz lint engine demo lock reference
 
 help:
 	@echo "make setup      the virtual environment, from the lock"
 	@echo "make test       the quick tests"
 	@echo "make processes  the slower tests: commands as a person starts them, official clients, outages, races"
+	@echo "make fuzz       the hostile corpus mutated for an hour, sent raw to a whole gate"
 	@echo "make lint       ruff, mypy, import contracts"
 	@echo "make engine     the tests against a real vLLM on the CPU (downloads about 1 GB once)"
 	@echo "make demo       the whole product on this machine: saltgate demo"
@@ -32,6 +33,9 @@ test: setup
 
 processes: setup
 	$(BIN)/python -m pytest -n $(WORKERS) -m "process or slow" $(ARGS)
+
+fuzz: setup
+	$(BIN)/python -m tests.proxy.raw_fuzz --seconds 3600 $(ARGS)
 
 engine: setup
 	$(BIN)/python -m pytest -m engine tests/engine $(ARGS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,34 +11,18 @@ import pytest
 from config.secret import Secret
 from config.settings import Telemetry
 from observability.exposition import exposition
-from proxy.demo.simulator import AT_ONCE, EngineShape, Fault, FaultKind, Received, Simulator
+from proxy.demo.simulator import AT_ONCE, EngineShape, Fault, FaultKind, Simulator
 from proxy.directory.changes import grant
 from proxy.directory.model import user
-from proxy.engines.kinds import VLLM
-from proxy.isolation.salt import SaltKey, salt_for
-from proxy.isolation.unit import ProjectUnit
-from tests.parts.gate_bed import BASE_EPOCH, KEY, GateBed, chat, gate_bed
+from tests.parts.gate_bed import KEY, GateBed, chat, gate_bed
 from tests.parts.hostile import ANSWERS, KINDS, NEVER_SERVED, WITHIN_A_SCHEMA
 from tests.parts.hostile.sending import send
 from tests.parts.hostile.writing import EVIL
 from tests.parts.otlp_sink import OtlpSink
 from tests.parts.redis_server import RedisServer
+from tests.proxy.stamped import SALT, assert_stamped
 
 TESTS = Path(__file__).parent.parent
-SALT = salt_for(ProjectUnit("acme", "apollo"), epoch=BASE_EPOCH, key=SaltKey("k1", KEY.value)).value
-# What an engine is sent: all of it made here.
-HEADERS = {
-    b"host",
-    b"accept",
-    b"accept-encoding",
-    b"content-type",
-    b"content-length",
-    b"x-request-id",
-    b"traceparent",
-}
-
-OURS = {"model", "stream", "stream_options", "request_id", "cache_salt"}
-
 # Which tests try to break which invariant, by its number in the design.
 ELSEWHERE: Mapping[int, tuple[str, ...]] = {
     1: (
@@ -136,7 +119,9 @@ async def test_whatever_a_client_sends_the_engine_gets_the_scopes_salt_or_nothin
             assert len(engine.requests) <= (2 if name.startswith("pipelined") else 1), name
             assert not (engine.requests and name in NEVER_SERVED), name
             for received in engine.requests:
-                _is_stamped(received, shape, name)
+                assert_stamped(received, name)
+                assert EVIL.encode() not in received.body or name in WITHIN_A_SCHEMA, name
+                assert EVIL not in str(received.headers), name
         assert (await bed.post())[0] == 200
 
 
@@ -154,22 +139,6 @@ async def test_most_disguises_are_of_requests_that_are_served(redis: RedisServer
             for sent in KINDS[kind].values():
                 await _send(bed, sent)
             assert len(engine.requests) > len(KINDS[kind]) / 2, kind
-
-
-def _is_stamped(received: Received, shape: EngineShape, name: str) -> None:
-    members = json.loads(received.body, object_pairs_hook=_pairs)
-    fields = {endpoint.path: endpoint.fields for endpoint in VLLM.salted}[received.target]
-    assert [value for key, value in members if key == "cache_salt"] == [SALT], name
-    assert received.salt == SALT, name
-    assert EVIL.encode() not in received.body or name in WITHIN_A_SCHEMA, name
-    assert received.target in {endpoint.value for endpoint in shape.endpoints}, name
-    assert {key for key, _ in members} <= {*fields, *OURS}, name
-    assert {key.lower() for key, _ in received.headers} <= HEADERS, name
-    assert EVIL not in str(received.headers), name
-
-
-def _pairs(pairs: list[tuple[str, object]]) -> list[tuple[str, object]]:
-    return pairs
 
 
 async def _send(bed: GateBed, sent: bytes, *, answers: int = 1) -> None:
