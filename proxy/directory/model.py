@@ -145,10 +145,10 @@ def parse_member(text: str) -> Member:
     """The member that an operator wrote. Raises ValueError with the rule."""
     kind, _, name = text.partition(":")
     # No token names a person with characters that do not show: claims.py.
-    invisible = kind == "user" and any(unicodedata.category(character) == "Cf" for character in name)
-    if kind not in ("user", "group") or invisible or _PRINTABLE.fullmatch(name) is None:
+    shows = kind != "user" or name.isascii() or all(unicodedata.category(character) != "Cf" for character in name)
+    if kind not in ("user", "group") or not shows or _PRINTABLE.fullmatch(name) is None:
         raise ValueError(
-            f"{json.dumps(text)} is no member; write user:SUBJECT or group:NAME, 1 to 255 characters without control"
+            f"{json.dumps(text)} is no member; write user:SUBJECT or group:NAME, 1 to 255 characters that show"
         )
     return Member(text)
 
