@@ -113,7 +113,7 @@ class Downstream(web.RequestHandler):
         super().data_received(data)
         if len(self._messages) > known:
             self._broken = any(isinstance(message, _ErrInfo) for message, _ in islice(self._messages, known, None))
-            if self._broken and took_body and self._newest is not None:
+            if self._broken and self._newest is not None and self._takes_body:
                 # aiohttp tells the next request of it, but not the one whose body it is.
                 self._newest.set_exception(web.RequestPayloadError("not well-formed"))
             self._newest = self._messages[-1][1]

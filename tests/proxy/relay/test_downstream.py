@@ -420,6 +420,21 @@ async def test_large_bodies_in_a_row_on_one_connection_are_all_served(redis: Red
     await on(redis, tmp_path, engine, use, public=Public())
 
 
+async def test_a_whole_request_is_served_though_garbage_comes_with_its_end(redis: RedisServer, tmp_path: Path) -> None:
+    engine = RawEngine(GOOD)
+
+    async def use(bed: GateBed) -> None:
+        async with GoneClient.to(bed.url) as client:
+            await client.send(chunked(bed))
+            await asyncio.sleep(0.05)  # the request is begun, and waits for its body
+            body = json.dumps(chat()).encode()
+            await client.send(b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body) + b"\0garbage\r\n\r\n")
+            assert (await client.read_answer()).status == 200
+            assert (await client.read_answer()).status == 400
+
+    await on(redis, tmp_path, engine, use)
+
+
 def bed_lines(bed: GateBed) -> str:
     return "\r\n".join(f"{name}: {value}" for name, value in bed.headers().items())
 
