@@ -73,7 +73,10 @@ def load(path: Path, environment: Mapping[str, str] | None = None) -> Loaded:
     table = with_presets(laid.table)
     surroundings = Surroundings(folder=path.absolute().parent, environment=variables)
     read = _validated(_SETTINGS, table, surroundings)
-    faults = (*laid.faults, *map(_fault, read.errors), *broken_rules(_parts(table, read.errors, surroundings)))
+    errors = tuple(map(_fault, read.errors))
+    unread = {error.key for error in errors}  # whatever a rule says of these, it says of what stands in for them
+    broken = (fault for fault in broken_rules(_parts(table, read.errors, surroundings)) if fault.key not in unread)
+    faults = (*laid.faults, *errors, *broken)
     if faults or read.value is None:
         raise ConfigurationFaults(faults)
     return Loaded(read.value, tuple(_warnings(laid.others, table)))
@@ -126,18 +129,20 @@ def _parts(table: Mapping[str, object], errors: Sequence[ErrorDetails], surround
     def one(adapter: TypeAdapter[T], part: object) -> T | None:
         return _validated(adapter, part, surroundings).value
 
-    def several(adapter: TypeAdapter[T], part: object) -> dict[int, T]:
-        read = {number: one(adapter, item) for number, item in enumerate(part if isinstance(part, list) else ())}
+    def several(adapter: TypeAdapter[T], part: object, **missing: object) -> dict[int, T]:
+        """`missing` stands for keys that an item lacks, so that what else is wrong with it is found in the same run."""
+        items = enumerate(part if isinstance(part, list) else ())
+        read = {number: one(adapter, missing | item if isinstance(item, dict) else item) for number, item in items}
         return {number: item for number, item in read.items() if item is not None}
 
     isolation = rest.get("isolation")
     return Parts(
         public=one(_PUBLIC, rest.get("public", {})),
         admin=one(_ADMIN, rest.get("admin", {})),
-        engines=several(_ENGINE, rest.get("engines")),
-        issuers=several(_ISSUER, rest.get("issuers")),
+        engines=several(_ENGINE, rest.get("engines"), name="-", urls=["http://127.0.0.1"]),
+        issuers=several(_ISSUER, rest.get("issuers"), issuer="https://issuer.invalid", audiences=["-"]),
         directory=one(_DIRECTORY, rest.get("directory")),
-        keys=several(_ISOLATION_KEY, isolation.get("keys") if isinstance(isolation, dict) else None),
+        keys=several(_ISOLATION_KEY, isolation.get("keys") if isinstance(isolation, dict) else None, id="-"),
         faulty_isolation_rules=frozenset(
             error["loc"][2] for error in errors if error["loc"][:2] == ("isolation", "rules") and len(error["loc"]) > 2
         ),

@@ -55,3 +55,30 @@ def test_a_bad_key_id_and_a_missing_secret_are_told_together(tmp_path: Path) -> 
     with pytest.raises(ConfigurationFaults) as caught:
         load(file, {})
     assert {"isolation.keys.0.id", "isolation.keys.0.secret"} <= {fault.key for fault in caught.value.faults}
+
+
+def test_a_missing_key_hides_no_other_fault_of_its_table(tmp_path: Path) -> None:
+    (tmp_path / "short").write_text("12345")
+    file = tmp_path / "saltgate.toml"
+    file.write_text(
+        '[[issuers]]\nissuer = "http://x"\nalgorithms = ["HS256"]\n'
+        '[[issuers]]\naudiences = ["a"]\n[[issuers]]\naudiences = ["a"]\n'
+        '[[engines]]\nurls = ["ftp://x"]\n'
+        '[directory]\nredis = "redis://127.0.0.1:6379/0"\n'
+        '[[isolation.keys]]\nid = "a b"\nsecret = { file = "short" }\n'
+    )
+    with pytest.raises(ConfigurationFaults) as caught:
+        load(file, {})
+    told = {fault.key for fault in caught.value.faults}
+    assert told == {
+        "issuers.0.audiences",
+        "issuers.0.issuer",
+        "issuers.0.algorithms.0",
+        "issuers.1.issuer",
+        "issuers.2.issuer",
+        "engines.0.name",
+        "engines.0.urls.0",
+        "isolation.keys.0.id",
+        "isolation.keys.0.secret",
+    }
+    assert "invalid" not in "".join(map(str, caught.value.faults))

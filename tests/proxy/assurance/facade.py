@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -25,15 +26,15 @@ def pool_of(url: str) -> Pool:
     return Pool(Address(host=host, port=int(port)), connect_seconds=2.0)
 
 
-class Images:
+class Images(ABC):
     """A processor's cache of images, as vLLM counts it: it goes by `key`."""
 
     def __init__(self) -> None:
         self.queries = self.hits = 0
         self.known: set[str] = set()
 
-    def key(self, part: dict[str, Any]) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def key(self, part: dict[str, Any]) -> str: ...
 
     def look_up(self, part: dict[str, Any]) -> None:
         self.queries += 1
