@@ -21,6 +21,7 @@ from config.addresses import (
 )
 from config.faults import Fault
 from config.isolation_rules import faults_of_rules
+from config.login_rules import faults_of_logins
 from config.presets import CLIENTS_REQUIRED
 from config.secret import Secret
 from config.settings import (
@@ -233,6 +234,10 @@ def _issuer_clients(parts: Parts) -> Iterator[Fault]:
                 )
 
 
+def _issuer_logins(parts: Parts) -> Iterator[Fault]:
+    yield from faults_of_logins(parts.issuers, parts.directory)
+
+
 def _issuer_leeway(parts: Parts) -> Iterator[Fault]:
     for number, issuer in parts.issuers.items():
         # RFC 7519 section 4.1.4: "usually no more than a few minutes".
@@ -334,6 +339,7 @@ _RULES: Final[tuple[Callable[[Parts], Iterator[Fault]], ...]] = (
     _local_issuer,
     _issuer_algorithms,
     _issuer_clients,
+    _issuer_logins,
     _issuer_leeway,
     _issuer_once,
     _directory_place,

@@ -131,6 +131,24 @@ class Engine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Login:
+    """How people sign in at this issuer: with a browser at saltgate's own pages, and at a command line. At least one of
+    `client_id` and `native_client_id`.
+    """
+
+    # The client that saltgate itself is: authorization code with PKCE. Its redirect URI is `/auth/callback` under
+    # `public.url`, its back-channel logout URI `/auth/backchannel-logout`. It may not be in `audiences`.
+    client_id: Text | None = None
+    client_secret: SecretValue | None = None  # Sent to the token endpoint; without one a public client.
+    scopes: SomeOf[Text] = ("openid", "profile")  # What saltgate's own pages ask for; openid is among them.
+    # The public client of `saltgate login`: device grant, or authorization code with PKCE to a loopback address.
+    native_client_id: Text | None = None
+    native_scopes: SomeOf[Text] = ("openid", "offline_access")  # What `saltgate login` asks for.
+    # Whose access tokens `saltgate login` asks for (RFC 8707), where the issuer wants to be told.
+    resource: Text | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Issuer:
     """One OpenID Provider whose access tokens are accepted."""
 
@@ -158,6 +176,7 @@ class Issuer:
     max_lifetime: Duration = 25 * 3600.0  # A token with a longer life between iat and exp is refused.
     ca: ReadableFile | None = None  # PEM file of a private authority.
     client_cert: ClientCertificate | None = None  # Shown to the issuer.
+    login: Login | None = None  # People may sign in with a browser or a command line.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

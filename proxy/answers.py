@@ -9,6 +9,7 @@ from typing import Final
 from aiohttp import web
 
 from observability.record import Record
+from proxy.desk import PageAnswer
 from proxy.refusals import Dialect, DoubtfulFraming, Refusal, Unauthenticated
 from proxy.relay.answer import Answer
 from proxy.relay.relay import answer_headers
@@ -49,6 +50,25 @@ def metadata_document(
     """The protected-resource metadata (RFC 9728 section 2): who issues the tokens that this resource accepts."""
     document = {"resource": resource, "authorization_servers": list(issuers), "bearer_methods_supported": ["header"]}
     return _answer_json(request, document, record)
+
+
+# No page may be framed, sniffed, kept or told on: what it shows is one person's.
+_PAGE: Final = (
+    b"Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n"
+    b"X-Frame-Options: DENY\r\n"
+)
+
+
+def page_answer(request: web.BaseRequest, record: Record, page: PageAnswer) -> web.StreamResponse:
+    """One of saltgate's own pages."""
+    record.answered(page.status)
+    record.ended("ok")
+    lines = "".join(f"{name}: {value}\r\n" for name, value in page.headers)
+    if page.body is not None:
+        lines += f"Content-Type: {page.content_type}\r\n"
+    answer = Answer(request)
+    answer.whole(page.status, _PAGE + lines.encode("ascii") + answer_headers(record), page.body or b"")
+    return answer
 
 
 def model_list(request: web.BaseRequest, record: Record, models: Sequence[str]) -> web.StreamResponse:

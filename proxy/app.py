@@ -27,10 +27,12 @@ from proxy.answers import refusal_headers
 from proxy.assurance.engines import Engine, Engines, Replica
 from proxy.assurance.verdict import Verdict
 from proxy.channel import WorkerState
+from proxy.desk import Desk
 from proxy.directory.connect import open_store, removal_policy
 from proxy.directory.view import DirectoryView
 from proxy.engines.kinds import profile_of
 from proxy.gateway import Gateway, Policy
+from proxy.identity.callers import Callers
 from proxy.identity.issuers import TrustedIssuers, open_issuers
 from proxy.isolation.narrowing import Rule, Unseen, isolation_rule
 from proxy.isolation.ring import KeyRing
@@ -138,11 +140,12 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
         scanner = Scanner(rules, limit_bytes=settings.isolation.scan_limit)
         stack.callback(scanner.close)
         gateway = Gateway(
-            identities=issuers,
+            identities=Callers(issuers),
             directory=view,
             keys=keys,
             rules=scanner,
             engines=engines,
+            desk=Desk({}),
             relay=Relay(
                 Patience(first_byte=settings.timeouts.first_byte, idle=settings.timeouts.idle),
                 violated=metrics.isolation_violation,

@@ -11,12 +11,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from aiohttp import web
 
 from observability.record import Record, Recorder
-from proxy.answers import metadata_document, model_list, one_model, refusal_answer
+from proxy.answers import metadata_document, model_list, one_model, page_answer, refusal_answer
+from proxy.desk import PageAnswer, Visit
 from proxy.directory.membership import Named, select_scope
 from proxy.directory.snapshot import Snapshot
 from proxy.engines.body import ClientRequest, open_body, read_request
@@ -24,7 +25,7 @@ from proxy.engines.presented import presented_salt
 from proxy.engines.profile import Endpoint, Operation
 from proxy.engines.stamp import CountRequest, StampedRequest, count, stamp
 from proxy.identity import Identity
-from proxy.identity.credential import credential
+from proxy.identity.shown import Shown
 from proxy.isolation.narrowing import Narrowed
 from proxy.isolation.ring import KeyRing
 from proxy.isolation.scope import Scope
@@ -34,14 +35,14 @@ from proxy.relay.answer import Answer
 from proxy.relay.downstream import ClientGone
 from proxy.relay.pool import Pool
 from proxy.relay.relay import Relay
-from proxy.routes import Generate, ListModels, ResourceMetadata, Route, dialect_of, find_route, named_scope
-from proxy.uploads import check_framing, read_upload
+from proxy.routes import Generate, ListModels, Page, ResourceMetadata, Route, dialect_of, find_route, named_scope
+from proxy.uploads import FORMS, check_framing, client_certificate, read_upload
 
 
 class Identities(Protocol):
     """Who is calling. Raises a 401 Refusal, or IssuerUnavailable where saltgate cannot know."""
 
-    async def identify(self, token: str) -> Identity: ...
+    async def identify(self, shown: Shown) -> Identity: ...
 
 
 class Directory(Protocol):
@@ -74,12 +75,24 @@ class Engines(Protocol):
         ...
 
 
+class Desk(Protocol):
+    """saltgate's own pages. Each judges by itself who visits it: no visit here is a request to an engine."""
+
+    async def serve(self, page: Page, visit: Visit) -> PageAnswer:
+        """Raises EndpointNotAllowed for a page that this deployment does not have, and the page's own refusals."""
+        ...
+
+
 class Rules(Protocol):
     """What in a request gives it a narrower border."""
 
     def hold_in(self, workspace: str) -> bool: ...
 
     async def narrowed(self, workspace: str, asked: ClientRequest) -> Narrowed: ...
+
+
+MAXIMUM_FORM_BYTES: Final = 64 * 1024
+"""What a form or a logout token may have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +149,7 @@ class Gateway:
     keys: KeyRing
     rules: Rules
     engines: Engines
+    desk: Desk
     relay: Relay
     recorder: Recorder
     policy: Policy
@@ -167,9 +181,11 @@ class Gateway:
             return metadata_document(
                 request, record, self.policy.public_url + route.wanted.resource, self.policy.issuers
             )
+        if isinstance(route.wanted, Page):
+            return page_answer(request, record, await self._visited(request, route.wanted))
         for traceparent in request.headers.getall("traceparent", ())[:1]:
             record.link(traceparent)
-        admission = await self._admit(tuple(request.headers.items()), route, record)
+        admission = await self._admit(request, route, record)
         if isinstance(route.wanted, ListModels):
             return self._list_models(request, route.wanted, admission.scope, record)
         began = time.perf_counter()
@@ -182,14 +198,31 @@ class Gateway:
         stamped, replicas = self._stamp(asked, content, admission, record)
         return await self.relay.relay(stamped, replicas, request, record)
 
-    async def _admit(self, headers: Sequence[tuple[str, str]], route: Route, record: Record) -> Admission:
+    async def _visited(self, request: web.BaseRequest, page: Page) -> PageAnswer:
+        body = b""
+        if request.method == "POST":
+            body = await read_upload(
+                request, maximum_bytes=MAXIMUM_FORM_BYTES, seconds=self.policy.request_seconds, types=FORMS
+            )
+        return await self.desk.serve(page, _visit(request, body))
+
+    async def _admit(self, request: web.BaseRequest, route: Route, record: Record) -> Admission:
         """Who is calling, and for what: before a byte of the body is read."""
         began = time.perf_counter()
-        identity = await self.identities.identify(credential(headers).token)
+        headers = tuple(request.headers.items())
+        named = named_scope(route, headers)
+        identity = await self.identities.identify(
+            Shown(
+                headers=headers,
+                method=request.method,
+                path=request.raw_path.partition("?")[0],
+                workspace=named.workspace,
+                certificate=client_certificate(request),
+            )
+        )
         record.identified(identity.issuer, identity.subject, identity.client, identity.method)
         authenticated = time.perf_counter()
         record.stage("auth", authenticated - began)
-        named = named_scope(route, headers)
         snapshot = self.directory.current()
         admission = Admission(identity, named, snapshot, self.policy.scope(snapshot, identity, named))
         record.scoped(admission.scope.workspace, admission.scope.project, admission.scope.collection)
@@ -266,3 +299,15 @@ class Gateway:
             return model_list(request, record, self.engines.models(scope))
         self.engines.model(scope, wanted.model)
         return one_model(request, record, wanted.model)
+
+
+def _visit(request: web.BaseRequest, body: bytes) -> Visit:
+    path, _, query = request.raw_path.partition("?")
+    return Visit(
+        method=request.method,
+        path=path,
+        query=query,
+        headers=tuple(request.headers.items()),
+        body=body,
+        certificate=client_certificate(request),
+    )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Final
 from urllib.parse import unquote
 
@@ -50,7 +51,17 @@ class ResourceMetadata:
     resource: str
 
 
-Wanted = Generate | ListModels | ResourceMetadata
+class Page(Enum):
+    """One of saltgate's own pages: exact method and path. Those of people begin with /auth/ or are under /account."""
+
+    SIGN_IN = ("GET", "/auth/login")
+    CALLBACK = ("GET", "/auth/callback")
+    SIGN_OUT = ("POST", "/auth/logout")
+    BACK_CHANNEL_LOGOUT = ("POST", "/auth/backchannel-logout")
+    ACCOUNT = ("GET", "/account")
+
+
+Wanted = Generate | ListModels | ResourceMetadata | Page
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +86,17 @@ _GENERATE: Final[Mapping[tuple[str, str], Generate]] = {
 }
 
 
+_PAGES: Final[Mapping[tuple[str, str], Page]] = {page.value: page for page in Page}
+
+
 def find_route(method: str, target: str) -> Route:
     """The route of a request line. A query is ignored and never passed on. Raises EndpointNotAllowed."""
     path = target.partition("?")[0]
     if path == METADATA_PATH or path.startswith(METADATA_PATH + "/"):
         return _metadata(method, path.removeprefix(METADATA_PATH))
+    page = _PAGES.get((method, path))
+    if page is not None:
+        return Route(page, path)
     workspace, project, rest = _scope_in_path(path)
     prefix = "" if workspace is None else "/w/{workspace}/p/{project}"
     generate = _GENERATE.get((method, rest))

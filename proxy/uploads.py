@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from typing import Final
 
 from aiohttp import HttpVersion10, HttpVersion11, web
 
 from proxy.refusals import BodyTooLarge, DoubtfulFraming, InvalidRequest, UnsupportedMediaType
 from proxy.relay.downstream import ClientGone
+
+JSON: Final = frozenset({"application/json"})
+FORMS: Final = JSON | {"application/x-www-form-urlencoded"}
 
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -27,13 +31,21 @@ def check_framing(request: web.BaseRequest) -> None:
         raise DoubtfulFraming("Send the body with a Content-Length, or as Transfer-Encoding: chunked in HTTP/1.1.")
 
 
-async def read_upload(request: web.BaseRequest, *, maximum_bytes: int, seconds: float) -> bytes:
+def client_certificate(request: web.BaseRequest) -> bytes | None:
+    """The certificate that the client showed to our own listener, in DER. The listener has verified it."""
+    tls = None if request.transport is None else request.transport.get_extra_info("ssl_object")
+    return tls.getpeercert(binary_form=True) if isinstance(tls, ssl.SSLObject) else None
+
+
+async def read_upload(
+    request: web.BaseRequest, *, maximum_bytes: int, seconds: float, types: frozenset[str] = JSON
+) -> bytes:
     """The body's bytes.
 
-    Raises UnsupportedMediaType for what is not plain JSON, BodyTooLarge as soon as that is known, InvalidRequest where
-    the body does not arrive in `seconds`, ClientGone where the client leaves.
+    Raises UnsupportedMediaType for what is not plain and of one of these media types, BodyTooLarge as soon as that is
+    known, InvalidRequest where the body does not arrive in `seconds`, ClientGone where the client leaves.
     """
-    _check_head(request, maximum_bytes)
+    _check_head(request, maximum_bytes, types)
     if request.headers.get("Expect", "").lower() == "100-continue" and request.version >= HttpVersion11:
         transport = request.transport
         if transport is not None:
@@ -49,10 +61,10 @@ async def read_upload(request: web.BaseRequest, *, maximum_bytes: int, seconds: 
         raise DoubtfulFraming("The request's body is not well-formed HTTP/1.1.") from error
 
 
-def _check_head(request: web.BaseRequest, maximum_bytes: int) -> None:
+def _check_head(request: web.BaseRequest, maximum_bytes: int, accepted: frozenset[str]) -> None:
     types = request.headers.getall("Content-Type", ())
-    if len(types) != 1 or types[0].partition(";")[0].strip().lower() != "application/json":
-        raise UnsupportedMediaType("Send the body as Content-Type: application/json.")
+    if len(types) != 1 or types[0].partition(";")[0].strip().lower() not in accepted:
+        raise UnsupportedMediaType(f"Send the body as Content-Type: {' or '.join(sorted(accepted))}.")
     codings = request.headers.getall("Content-Encoding", ())
     if any(coding.strip().lower() != "identity" for coding in codings):
         raise UnsupportedMediaType("Send the body without Content-Encoding.")

@@ -26,8 +26,9 @@ from proxy.directory.store import StoreUnavailable
 from proxy.directory.view import DirectoryView
 from proxy.gateway import Identities
 from proxy.identity import Identity
-from proxy.identity.credential import credential
+from proxy.identity.callers import Callers
 from proxy.identity.issuers import open_issuers
+from proxy.identity.shown import Shown
 from proxy.identity.token import MAXIMUM_TOKEN_BYTES
 from proxy.refusals import Refusal
 from proxy.relay.question import EngineUnreachable
@@ -36,6 +37,9 @@ from proxy.tls import faulty_certificates
 
 # A token that is too long is told to be; nothing is read beyond what shows that it is.
 READ_AT_MOST: Final = MAXIMUM_TOKEN_BYTES + 1024
+
+# The request that is explained: what holds for its path holds for all that generate.
+ASKED_PATH: Final = "/v1/chat/completions"
 
 Headers = Sequence[tuple[str, str]]
 
@@ -101,12 +105,12 @@ async def _run(arguments: argparse.Namespace, settings: Settings, shown: tuple[s
             open_issuers(settings.issuers, clock=clock, tls=issuer_tls(settings.issuers))
         )
         async with asyncio.TaskGroup() as tasks:
-            identity = tasks.create_task(_identity(issuers, [shown]))
+            identity = tasks.create_task(_identity(Callers(issuers), arguments, shown))
             away = tasks.create_task(_confirmed(view))
             asked = [tasks.create_task(_asked(replica)) for replica in replicas]
         explanation = explain(
             identity.result(),
-            outcome(lambda: named_scope(find_route("POST", "/v1/chat/completions"), _headers(arguments))),
+            outcome(lambda: named_scope(find_route("POST", ASKED_PATH), _headers(arguments))),
             outcome(view.current),
             Engines(engines, keys.keys[settings.isolation.keys[0].id], _Nobody()),
             model=arguments.model,
@@ -119,9 +123,12 @@ async def _run(arguments: argparse.Namespace, settings: Settings, shown: tuple[s
     return 1 if explanation.refusals else 0
 
 
-async def _identity(identities: Identities, headers: Headers) -> Identity | Refusal:
+async def _identity(
+    identities: Identities, arguments: argparse.Namespace, credential: tuple[str, str]
+) -> Identity | Refusal:
+    shown = Shown(headers=(credential,), method="POST", path=ASKED_PATH, workspace=arguments.workspace)
     try:
-        return await identities.identify(credential(headers).token)
+        return await identities.identify(shown)
     except Refusal as refusal:
         return refusal
 

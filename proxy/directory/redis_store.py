@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, Final, Protocol
 
-from redis.asyncio import ConnectionPool, Redis
+from redis.asyncio import Redis
 from redis.asyncio.client import PubSub
-from redis.asyncio.connection import SSLConnection, parse_url
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import RedisError, WatchError
-from redis.maint_notifications import MaintNotificationsConfig
+from redis.exceptions import WatchError
 
 from config.settings import Directory as Settings
 from proxy.directory.changes import Change, Deed, pause_before
 from proxy.directory.records import RawRecords, Records, block_record, parse_records, ring_record
+from proxy.directory.redis_connection import LONG_SECONDS, PREFIX, SHORT_SECONDS, bounded, connection_pool
 from proxy.directory.store import StoreUnavailable, unix_now
 from proxy.isolation.ring import record_name
-from proxy.tls import client_context
 
-PREFIX: Final = "{saltgate}:1:"
 GENERATION: Final = PREFIX + "generation"
 WORKSPACES: Final = PREFIX + "workspaces"
 BLOCKS: Final = PREFIX + "blocks"
@@ -42,9 +36,6 @@ _READ: Final[tuple[_Command, ...]] = (
     ("HGETALL", UNIT_KEYS),
 )
 
-# One answer of Redis may be large (all workspaces), so only short questions have the short limit.
-_SHORT_SECONDS: Final = 1.0
-_LONG_SECONDS: Final = 5.0
 _ATTEMPTS: Final = 60
 _HEARD_AT_ONCE: Final = 100
 
@@ -58,33 +49,33 @@ class RedisStore:
         `clock` is Unix seconds.
         """
         self._clock = clock
-        self._pool = _pool(settings)
+        self._pool = connection_pool(settings)
         self._redis = Redis(connection_pool=self._pool)
 
     @asynccontextmanager
     async def hearing(self) -> AsyncIterator[_RedisHearing]:
         async with aclosing(self._redis.pubsub()) as pubsub:
-            async with _bounded(_SHORT_SECONDS):
+            async with bounded(SHORT_SECONDS):
                 await pubsub.subscribe(CHANGES)
-                if await pubsub.get_message(timeout=_SHORT_SECONDS) is None:
+                if await pubsub.get_message(timeout=SHORT_SECONDS) is None:
                     raise TimeoutError
             yield _RedisHearing(pubsub)
 
     async def stamp(self) -> bytes:
-        async with _bounded(_SHORT_SECONDS), self._redis.pipeline(transaction=True) as pipe:
+        async with bounded(SHORT_SECONDS), self._redis.pipeline(transaction=True) as pipe:
             _queue(pipe, ("GET", GENERATION), ("HGET", RING, "id"))
             generation, ring_id = await pipe.execute()
         return _stamp(generation, ring_id)
 
     async def read(self) -> Records:
-        async with _bounded(_LONG_SECONDS), self._redis.pipeline(transaction=True) as pipe:
+        async with bounded(LONG_SECONDS), self._redis.pipeline(transaction=True) as pipe:
             _queue(pipe, *_READ)
             answers = await pipe.execute()
         return _records(*answers, now=self._clock())
 
     async def change(self, deed: Deed) -> Change:
         for attempt in range(_ATTEMPTS):
-            async with _bounded(2 * _LONG_SECONDS), self._redis.pipeline(transaction=True) as pipe:
+            async with bounded(2 * LONG_SECONDS), self._redis.pipeline(transaction=True) as pipe:
                 await pipe.watch(GENERATION, WORKSPACES, BLOCKS, RING, RAISES, UNIT_KEYS)
                 # The clock after WATCH: if a ring that is missing now is made by another and lost again before this
                 # change is written, it is not written.
@@ -108,7 +99,7 @@ class _RedisHearing:
         self._pubsub = pubsub
 
     async def heard(self, within: float) -> bool:
-        async with _bounded(within + _SHORT_SECONDS):
+        async with bounded(within + SHORT_SECONDS):
             if await self._next(within) is None:
                 return False
             # Many changes in a row are one reason to read.
@@ -120,22 +111,6 @@ class _RedisHearing:
     async def _next(self, within: float) -> object | None:
         message: object | None = await self._pubsub.get_message(ignore_subscribe_messages=True, timeout=within)
         return message
-
-
-@asynccontextmanager
-async def _bounded(seconds: float) -> AsyncIterator[None]:
-    """At most that long, and Redis's troubles in our words."""
-    try:
-        async with asyncio.timeout(seconds):
-            yield
-    except TimeoutError as error:
-        raise StoreUnavailable(
-            "Redis does not answer in time; look at [directory].redis and at Redis itself"
-        ) from error
-    except (RedisError, OSError) as error:
-        raise StoreUnavailable(
-            f"Redis cannot be used: {error}; look at [directory].redis and at Redis itself"
-        ) from error
 
 
 def _stamp(generation: bytes | None, ring_id: bytes | None) -> bytes:
@@ -223,43 +198,3 @@ async def _executed(pipe: _Transaction) -> bool:
     except WatchError:
         return False
     return True
-
-
-def _pool(settings: Settings) -> ConnectionPool:
-    if settings.redis is None:
-        raise ValueError("[directory].redis is not set")
-    address = parse_url(settings.redis)
-    unknown = set(address) - {"host", "port", "path", "db", "username", "password", "connection_class"}
-    if unknown:
-        # Such as ssl_cert_reqs=none: what guards the connection is not for a URL to change.
-        raise ValueError(f"[directory].redis may not set {', '.join(sorted(unknown))}; leave out what follows the ?")
-    options: dict[str, Any] = {
-        **address,
-        "protocol": 3,
-        "socket_timeout": _LONG_SECONDS,
-        "socket_connect_timeout": _SHORT_SECONDS,
-        "retry": Retry(NoBackoff(), 0),
-        "maint_notifications_config": MaintNotificationsConfig(enabled=False),
-    }
-    if settings.username is not None:
-        options["username"] = settings.username
-    if settings.password is not None:
-        options["password"] = settings.password.value.decode()
-    if address.get("connection_class") is SSLConnection:
-        options |= {"connection_class": _TlsConnection, "tls": _tls(settings)}
-    return ConnectionPool(**options)
-
-
-def _tls(settings: Settings) -> ssl.SSLContext:
-    try:
-        return client_context(settings.ca, settings.client_cert)
-    except OSError as error:
-        raise ValueError(f"[directory].ca or [directory].client_cert cannot be used: {error}") from error
-
-
-class _TlsConnection(SSLConnection):
-    """A TLS connection under our context instead of one made of redis-py's own options."""
-
-    def __init__(self, *, tls: ssl.SSLContext, **options: Any) -> None:
-        super().__init__(**options)
-        self.ssl_context.context = tls

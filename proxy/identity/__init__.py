@@ -1,9 +1,9 @@
 """Who is calling: a credential from the request becomes an `Identity`, or a refusal.
 
-    headers → `credential` → Credential → `token` → CompactToken → `keys` → VerifiedToken → `claims` → Identity
+    Shown → `credential` → Credential → `token` → CompactToken → `keys` → VerifiedToken → `claims` → Identity
 
-`issuers` is the door to it, `issuer` fetches the keys of one, `cache` remembers for a moment, `reasons` holds what a
-refused caller is told.
+`callers` is the door: it judges each credential in the way of its form. `issuers` are those whose tokens are accepted,
+`issuer` fetches the keys of one, `cache` remembers for a moment, `reasons` holds what a refused caller is told.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Final
 
 from proxy.identity.reasons import Reason, invalid_token
@@ -14,11 +15,23 @@ from proxy.refusals import CredentialRequired, InvalidRequest
 API_KEY_HEADERS: Final = ("x-api-key", "api-key")
 
 
+class Form(Enum):
+    """How a credential is to be judged. A credential that fails in its own way is never tried in another."""
+
+    SIGNED = "signed"  # Three parts between dots: a JWT.
+    PERSONAL = "personal"  # saltgate's own: a personal access token.
+    OPAQUE = "opaque"  # Only its issuer can say what it means.
+
+
+PERSONAL_PREFIX: Final = "sgp_"
+
+
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """What the caller showed: ASCII, of a bounded length, three parts between dots. Nothing of it is verified."""
+    """What the caller showed: ASCII, of a bounded length, without white space. Nothing of it is verified."""
 
     token: str = field(repr=False)
+    form: Form
 
 
 def credential(headers: Iterable[tuple[str, str]]) -> Credential:
@@ -26,7 +39,7 @@ def credential(headers: Iterable[tuple[str, str]]) -> Credential:
 
     Several headers with one value count once: some clients send the token twice. Raises `InvalidRequest` for two
     different ones or two Authorization lines, `CredentialRequired` where none is shown, `InvalidToken` for what cannot
-    be a token.
+    be a token of any form.
     """
     authorization, api_keys = _lines(headers)
     if len(authorization) > 1:
@@ -88,10 +101,15 @@ def _plausible(value: str) -> Credential:
         raise invalid_token(Reason.TOO_LONG)
     if " " in value or "\t" in value:
         raise invalid_token(Reason.WHITE_SPACE)
-    if value.startswith("sgp_"):
-        raise invalid_token(Reason.PERSONAL)
+    if value.startswith(PERSONAL_PREFIX):
+        return Credential(value, Form.PERSONAL)
     if value.count(".") == 4:
         raise invalid_token(Reason.ENCRYPTED)
-    if not is_compact(value):
-        raise invalid_token(Reason.OPAQUE)
-    return Credential(value)
+    if is_compact(value):
+        return Credential(value, Form.SIGNED)
+    if _B64TOKEN.fullmatch(value):
+        return Credential(value, Form.OPAQUE)
+    raise invalid_token(Reason.OPAQUE)
+
+
+_B64TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750 section 2.1: what a bearer token may be of

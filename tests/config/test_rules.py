@@ -50,6 +50,21 @@ KEY = {"id": "k1", "secret": {"file": "salt"}}
         ("issuers", [ISSUER | {"kind": "dex"}], "issuers.0.clients", "required for dex"),
         ("issuers", [ISSUER | {"kind": "authentik"}], "issuers.0.clients", "required for authentik"),
         ("issuers", [ISSUER | {"token_types": []}], "issuers.0.token_types", "is empty"),
+        # sign-in
+        ("issuers", [ISSUER | {"login": {}}], "issuers.0.login", "`native_client_id`"),
+        ("issuers", [ISSUER | {"login": {"client_id": "saltgate"}}], "issuers.0.login.client_id", "ID tokens"),
+        (
+            "issuers",
+            [ISSUER | {"clients": ["ui"], "login": {"native_client_id": "cli"}}],
+            "issuers.0.login.native_client_id",
+            "add it there",
+        ),
+        (
+            "issuers",
+            [ISSUER | {"login": {"native_client_id": "cli", "native_scopes": ["offline_access"]}}],
+            "issuers.0.login.native_scopes",
+            "openid",
+        ),
         ("issuers", [ISSUER | {"subject": []}], "issuers.0.subject", "is empty"),
         ("issuers", [ISSUER | {"groups": [[]]}], "issuers.0.groups.0", "is empty"),
         ("issuers", [ISSUER | {"leeway": "6m"}], "issuers.0.leeway", "clocks"),

@@ -24,6 +24,7 @@ from proxy.directory import redis_store
 from proxy.directory.changes import Change, ChangeRefused, import_directory, make_first_ring, make_ring, revoke
 from proxy.directory.model import Fault, directory_from_toml, user
 from proxy.directory.records import Records
+from proxy.directory.redis_connection import PREFIX
 from proxy.directory.redis_store import RedisStore
 from proxy.directory.removal import RemovalPolicy
 from proxy.directory.rotation import pin_unit, raise_unit, rotate_ring
@@ -164,7 +165,7 @@ async def test_an_epoch_or_key_that_cannot_be_read_takes_its_workspace_out(
     store: RedisStore, redis: RedisServer, key: str, value: str
 ) -> None:
     await store.change(import_directory(directory_from_toml(TWO), RING))
-    redis.command("HSET", redis_store.PREFIX + key, record_name(ProjectUnit("acme", "apollo")), value)
+    redis.command("HSET", PREFIX + key, record_name(ProjectUnit("acme", "apollo")), value)
     found = await reading(store)
     assert set(found.snapshot.directory.workspaces) == {"labs"}
     assert found.snapshot.ring is not None

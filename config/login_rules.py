@@ -1,0 +1,36 @@
+"""What must hold of `[issuers.login]`. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from config.faults import Fault
+from config.settings import Directory, Issuer, Login
+
+
+def faults_of_logins(issuers: Mapping[int, Issuer], directory: Directory | None) -> Iterator[Fault]:
+    """The faults, in the order of the issuers. `directory` is None where it could not be read."""
+    for number, issuer in issuers.items():
+        if issuer.login is not None:
+            yield from _faults_of(f"issuers.{number}.login", issuer, issuer.login, directory)
+
+
+def _faults_of(key: str, issuer: Issuer, login: Login, directory: Directory | None) -> Iterator[Fault]:
+    if login.client_id is None and login.native_client_id is None:
+        yield Fault(
+            key, "write `client_id` (sign-in with a browser), `native_client_id` (`saltgate login`), or both of them"
+        )
+    if login.client_id in issuer.audiences:
+        yield Fault(
+            f"{key}.client_id",
+            "is also in `audiences`: that client's ID tokens would pass; give saltgate an audience of its own",
+        )
+    if issuer.clients is not None and login.native_client_id not in (None, *issuer.clients):
+        yield Fault(f"{key}.native_client_id", "is not in `clients`, so its tokens would be refused; add it there")
+    if login.client_secret is not None and login.client_id is None:
+        yield Fault(f"{key}.client_secret", "belongs to `client_id`; write that, too")
+    for name, scopes in (("scopes", login.scopes), ("native_scopes", login.native_scopes)):
+        if "openid" not in scopes:
+            yield Fault(f"{key}.{name}", "lacks openid, without which no ID token comes; add it")
+    if login.client_id is not None and directory is not None and directory.redis is None:
+        yield Fault(f"{key}.client_id", "needs `directory.redis`: sign-ins must be known to all workers at once")
