@@ -6,12 +6,13 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Compiled tests are kept: the second run begins sooner.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup test processes fuzz lint engine demo lock reference
+.PHONY: help setup provider test processes fuzz lint engine demo lock reference
 
 help:
 	@echo "make setup      the virtual environment, from the lock"
 	@echo "make test       the quick tests"
 	@echo "make processes  the slower tests: commands as a person starts them, official clients, outages, races"
+	@echo "make provider   a certified OpenID Provider for the slower tests (needs Node.js)"
 	@echo "make fuzz       the hostile corpus mutated for an hour, sent raw to a whole gate"
 	@echo "make lint       ruff, mypy, import contracts"
 	@echo "make engine     the tests against a real vLLM on the CPU (downloads about 1 GB once)"
@@ -31,7 +32,13 @@ WORKERS := $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) * 3 / 2 )))
 test: setup
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not engine and not process and not slow" $(ARGS)
 
-processes: setup
+provider: tests/parts/certified_provider/node_modules/.ready
+
+tests/parts/certified_provider/node_modules/.ready: tests/parts/certified_provider/package-lock.json
+	sh .ci/node tests/parts/certified_provider
+	touch $@
+
+processes: setup provider
 	$(BIN)/python -m pytest -n $(WORKERS) -m "process or slow" $(ARGS)
 
 fuzz: setup
