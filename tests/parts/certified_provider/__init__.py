@@ -80,8 +80,8 @@ class CertifiedProvider:
     async def service_token(self, session: aiohttp.ClientSession, resource: str = RESOURCE) -> str:
         """The access token of the service account `svc-batch` (client credentials)."""
         form = {"grant_type": "client_credentials", "resource": resource, "scope": "llm.chat"}
-        auth = aiohttp.BasicAuth("svc-batch", "svc-batch-secret")
-        async with session.post(self.issuer + "/token", data=form, auth=auth) as answer:
+        basic = "Basic " + base64.b64encode(b"svc-batch:svc-batch-secret").decode()
+        async with session.post(self.issuer + "/token", data=form, headers={"Authorization": basic}) as answer:
             return str((await answer.json())["access_token"])
 
     async def sign_in(
