@@ -26,12 +26,14 @@ from config.rules import Parts, broken_rules
 from config.schema import member
 from config.settings import (
     Admin,
+    Cors,
     Directory,
     Engine,
     FrontGate,
     IsolationKey,
     IsolationRule,
     Issuer,
+    Proxies,
     Public,
     Settings,
     Telemetry,
@@ -52,6 +54,8 @@ _GATE: Final = TypeAdapter(FrontGate)
 _ISOLATION_KEY: Final = TypeAdapter(IsolationKey)
 _ISOLATION_RULE: Final = TypeAdapter(IsolationRule)
 _TELEMETRY: Final = TypeAdapter(Telemetry)
+_PROXIES: Final = TypeAdapter(Proxies)
+_CORS: Final = TypeAdapter(Cors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +153,8 @@ def _parts(table: Mapping[str, object], errors: Sequence[ErrorDetails], surround
         isolation_rules=several(_ISOLATION_RULE, isolation.get("rules") if isinstance(isolation, dict) else None),
         telemetry=one(_TELEMETRY, rest.get("telemetry", {})),
         gates=several(_GATE, rest.get("gates")),
+        proxies=one(_PROXIES, rest.get("proxies", {})),
+        cors=one(_CORS, rest.get("cors", {})),
     )
 
 

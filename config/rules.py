@@ -19,19 +19,23 @@ from config.addresses import (
     upstream_address,
     web_address,
 )
+from config.browser_rules import faults_of_cors
 from config.faults import Fault
 from config.isolation_rules import faults_of_rules
 from config.login_rules import faults_of_logins
 from config.presets import CLIENTS_REQUIRED
+from config.proxy_rules import faults_of_proxies
 from config.secret import Secret
 from config.settings import (
     Admin,
+    Cors,
     Directory,
     Engine,
     FrontGate,
     IsolationKey,
     IsolationRule,
     Issuer,
+    Proxies,
     Public,
     Telemetry,
 )
@@ -61,6 +65,8 @@ class Parts:
     faulty_isolation_rules: Collection[int | str]  # Those of them in which something could not be read.
     telemetry: Telemetry | None
     gates: Mapping[int, FrontGate]
+    proxies: Proxies | None
+    cors: Cors | None
 
 
 def broken_rules(parts: Parts) -> tuple[Fault, ...]:
@@ -324,6 +330,16 @@ def _telemetry_endpoint(parts: Parts) -> Iterator[Fault]:
         yield Fault("telemetry.otlp_endpoint", "leave out the query and fragment")
 
 
+def _proxies(parts: Parts) -> Iterator[Fault]:
+    if parts.proxies is not None:
+        yield from faults_of_proxies(parts.proxies)
+
+
+def _cors(parts: Parts) -> Iterator[Fault]:
+    if parts.cors is not None:
+        yield from faults_of_cors(parts.cors)
+
+
 _RULES: Final[tuple[Callable[[Parts], Iterator[Fault]], ...]] = (
     _public_listen,
     _public_url,
@@ -349,6 +365,8 @@ _RULES: Final[tuple[Callable[[Parts], Iterator[Fault]], ...]] = (
     _gates,
     _isolation_rules,
     _telemetry_endpoint,
+    _proxies,
+    _cors,
 )
 
 

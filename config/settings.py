@@ -43,6 +43,10 @@ class Tls:
 
     certificate: ReadableFile  # PEM file: the certificate, then its chain.
     key: SecretValue  # PEM of the private key.
+    # PEM file of the authorities whose client certificates are accepted (mutual TLS). With it clients are asked for
+    # one, and need not show one: it only counts for access tokens that are bound to it (RFC 8705). A browser may ask
+    # its user which certificate to show.
+    client_ca: ReadableFile | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,6 +241,28 @@ class Isolation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Proxies:
+    """Fronts that end TLS for saltgate. What they say of a client is believed; of anybody else it is ignored."""
+
+    # Their addresses or networks, such as "10.0.0.0/8"; "unix" is whoever connects to a Unix socket of `public.listen`.
+    trusted: tuple[Text, ...] = ()
+    # The header in which they pass the certificate that a client showed to them, as RFC 9440 has it: the DER in base64
+    # between two colons. They must take a header of that name out of what comes from clients.
+    client_certificate_header: Text | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cors:
+    """Web pages whose scripts may call the endpoints under /v1 with a token of their own (CORS). Cookies never count
+    there, and saltgate's own pages let no other page in.
+    """
+
+    # The pages' origins as browsers send them, compared byte for byte, for example "https://chat.example.com". Absent:
+    # none. There is no "*", and "null" is nobody's own.
+    origins: tuple[Text, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Drain:
     """What happens to open requests at SIGTERM."""
 
@@ -302,3 +328,5 @@ class Settings:
     telemetry: Telemetry = field(default_factory=Telemetry)
     logs: Logs = field(default_factory=Logs)
     gates: tuple[FrontGate, ...] = ()
+    proxies: Proxies = field(default_factory=Proxies)
+    cors: Cors = field(default_factory=Cors)

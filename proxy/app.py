@@ -26,14 +26,18 @@ from observability.telemetry import Telemetry
 from proxy.answers import refusal_headers
 from proxy.assurance.engines import Engine, Engines, Replica
 from proxy.assurance.verdict import Verdict
+from proxy.certificates import client_certificates
 from proxy.channel import WorkerState
+from proxy.cross_origin import CrossOrigin
 from proxy.desk import Desk
 from proxy.directory.connect import open_store, removal_policy
+from proxy.directory.used_proofs import open_used_proofs
 from proxy.directory.view import DirectoryView
 from proxy.engines.kinds import profile_of
 from proxy.gateway import Gateway, Policy
 from proxy.identity.callers import Callers
 from proxy.identity.issuers import TrustedIssuers, open_issuers
+from proxy.identity.possession import Possession
 from proxy.isolation.narrowing import Rule, Unseen, isolation_rule
 from proxy.isolation.ring import KeyRing
 from proxy.isolation.salt import SaltKey
@@ -43,6 +47,7 @@ from proxy.relay.downstream import Front
 from proxy.relay.exchange import Patience
 from proxy.relay.pool import Address, Pool
 from proxy.relay.relay import Relay, answer_headers
+from proxy.routes import Page
 from proxy.scanner import Scanner
 from proxy.tls import client_context
 
@@ -126,7 +131,12 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
     async with AsyncExitStack() as stack:
         stack.push_async_callback(asyncio.to_thread, telemetry.stop)
         issuers = await stack.enter_async_context(
-            open_issuers(settings.issuers, clock=time.time, tls=issuer_tls(settings.issuers))
+            open_issuers(
+                settings.issuers,
+                clock=time.time,
+                tls=issuer_tls(settings.issuers),
+                sign_in_url=public_url(settings) + Page.SIGN_IN.value[1],
+            )
         )
         engines = Engines(
             [configured_engine(engine, settings.timeouts.connect) for engine in settings.engines],
@@ -137,10 +147,13 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
         store = open_store(settings.directory, removal_policy(settings.isolation))
         stack.push_async_callback(store.close)
         view = DirectoryView(store, max_stale=settings.directory.max_stale)
+        used_proofs = open_used_proofs(settings.directory)
+        stack.push_async_callback(used_proofs.close)
+        possession = Possession(public_url=public_url(settings), clock=time.time, used=used_proofs)
         scanner = Scanner(rules, limit_bytes=settings.isolation.scan_limit)
         stack.callback(scanner.close)
         gateway = Gateway(
-            identities=Callers(issuers),
+            identities=Callers(issuers, possession),
             directory=view,
             keys=keys,
             rules=scanner,
@@ -217,6 +230,8 @@ def policy(settings: Settings) -> Policy:
         request_seconds=settings.timeouts.request,
         public_url=public_url(settings),
         issuers=tuple(issuer.issuer for issuer in settings.issuers),
+        certificates=client_certificates(settings.public.tls, settings.proxies),
+        cross_origin=CrossOrigin(frozenset(settings.cors.origins)) if settings.cors.origins else None,
         gates=frozenset((gate.issuer, gate.subject) for gate in settings.gates),
     )
 

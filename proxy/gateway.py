@@ -10,13 +10,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from aiohttp import web
 
 from observability.record import Record, Recorder
-from proxy.answers import metadata_document, model_list, one_model, page_answer, refusal_answer
+from proxy.answers import (
+    metadata_document,
+    model_list,
+    one_model,
+    page_answer,
+    preflight_answer,
+    refusal_answer,
+)
+from proxy.certificates import ClientCertificates
+from proxy.cross_origin import CrossOrigin
 from proxy.desk import PageAnswer, Visit
 from proxy.directory.membership import Named, select_scope
 from proxy.directory.snapshot import Snapshot
@@ -30,13 +39,24 @@ from proxy.isolation.narrowing import Narrowed
 from proxy.isolation.ring import KeyRing
 from proxy.isolation.scope import Scope
 from proxy.isolation.unit import Level
-from proxy.refusals import Draining, EngineUnavailable, Refusal
-from proxy.relay.answer import Answer
+from proxy.refusals import Draining, EndpointNotAllowed, EngineUnavailable, Refusal
+from proxy.relay.answer import PAGE_LINES, Answer
 from proxy.relay.downstream import ClientGone
 from proxy.relay.pool import Pool
 from proxy.relay.relay import Relay
-from proxy.routes import Generate, ListModels, Page, ResourceMetadata, Route, dialect_of, find_route, named_scope
-from proxy.uploads import FORMS, check_framing, client_certificate, read_upload
+from proxy.routes import (
+    Generate,
+    ListModels,
+    Page,
+    Preflight,
+    ResourceMetadata,
+    Route,
+    dialect_of,
+    find_route,
+    is_for_people,
+    named_scope,
+)
+from proxy.uploads import FORMS, check_framing, read_upload
 
 
 class Identities(Protocol):
@@ -100,6 +120,7 @@ class Policy:
     """The deployment's own word where the directory says nothing, and the limits of what is read.
 
     `gates` are the callers, by issuer and subject, that are saltgates themselves: what they keep apart stays apart.
+    `cross_origin` None: no page of another origin is let in.
     """
 
     unit: Level
@@ -108,6 +129,8 @@ class Policy:
     request_seconds: float
     public_url: str
     issuers: tuple[str, ...]
+    certificates: ClientCertificates = field(default_factory=ClientCertificates)
+    cross_origin: CrossOrigin | None = None
     gates: frozenset[tuple[str, str]] = frozenset()
 
     def is_gate(self, identity: Identity) -> bool:
@@ -160,8 +183,9 @@ class Gateway:
         """Serve one request, record it once, whatever happens."""
         target = request.raw_path
         try:
+            self._let_page_read(request, target)
             check_framing(request)
-            route = find_route(request.method, target)
+            route = self._route(request, target)
         except Refusal as refusal:
             with self.recorder.request(method=request.method, route=None) as record:
                 return refusal_answer(request, refusal, dialect_of(target), record, self.policy.public_url)
@@ -174,13 +198,39 @@ class Gateway:
                 record.ended("client_gone")
                 return Answer(request)
 
+    def _let_page_read(self, request: web.BaseRequest, target: str) -> None:
+        """Every answer to this request, also a refusal, says whether a page of another origin may read it."""
+        if self.policy.cross_origin is not None and not is_for_people(target):
+            request[PAGE_LINES] = self.policy.cross_origin.lines(request.headers.getall("Origin", ()))
+
+    def _route(self, request: web.BaseRequest, target: str) -> Route:
+        """A preflight has the route of the request that it asks about; it is answered before anybody is identified."""
+        methods = request.headers.getall("Access-Control-Request-Method", ())
+        if self.policy.cross_origin is None or request.method != "OPTIONS" or len(methods) != 1:
+            return find_route(request.method, target)
+        route = find_route(methods[0], target)
+        origin = self.policy.cross_origin.allowed(request.headers.getall("Origin", ()))
+        if isinstance(route.wanted, Page) or origin is None:
+            raise EndpointNotAllowed(
+                "Pages of this origin are not let in here. The administrator lists those that are under [cors].",
+                reason="origin",
+            )
+        headers = request.headers.getall("Access-Control-Request-Headers", ())
+        return replace(route, wanted=Preflight(origin, methods[0], tuple(headers)))
+
     async def _serve(self, request: web.BaseRequest, route: Route, record: Record) -> web.StreamResponse:
         if self.draining:
             raise Draining("saltgate is being restarted. Send the request again.")
         if isinstance(route.wanted, ResourceMetadata):
             return metadata_document(
-                request, record, self.policy.public_url + route.wanted.resource, self.policy.issuers
+                request,
+                record,
+                self.policy.public_url + route.wanted.resource,
+                self.policy.issuers,
+                certificates=self.policy.certificates.possible,
             )
+        if isinstance(route.wanted, Preflight):
+            return preflight_answer(request, record, route.wanted)
         if isinstance(route.wanted, Page):
             return page_answer(request, record, await self._visited(request, route.wanted))
         for traceparent in request.headers.getall("traceparent", ())[:1]:
@@ -204,7 +254,7 @@ class Gateway:
             body = await read_upload(
                 request, maximum_bytes=MAXIMUM_FORM_BYTES, seconds=self.policy.request_seconds, types=FORMS
             )
-        return await self.desk.serve(page, _visit(request, body))
+        return await self.desk.serve(page, self._visit(request, body))
 
     async def _admit(self, request: web.BaseRequest, route: Route, record: Record) -> Admission:
         """Who is calling, and for what: before a byte of the body is read."""
@@ -217,7 +267,7 @@ class Gateway:
                 method=request.method,
                 path=request.raw_path.partition("?")[0],
                 workspace=named.workspace,
-                certificate=client_certificate(request),
+                certificate=self.policy.certificates.of(request),
             )
         )
         record.identified(identity.issuer, identity.subject, identity.client, identity.method)
@@ -300,14 +350,13 @@ class Gateway:
         self.engines.model(scope, wanted.model)
         return one_model(request, record, wanted.model)
 
-
-def _visit(request: web.BaseRequest, body: bytes) -> Visit:
-    path, _, query = request.raw_path.partition("?")
-    return Visit(
-        method=request.method,
-        path=path,
-        query=query,
-        headers=tuple(request.headers.items()),
-        body=body,
-        certificate=client_certificate(request),
-    )
+    def _visit(self, request: web.BaseRequest, body: bytes) -> Visit:
+        path, _, query = request.raw_path.partition("?")
+        return Visit(
+            method=request.method,
+            path=path,
+            query=query,
+            headers=tuple(request.headers.items()),
+            body=body,
+            certificate=self.policy.certificates.of(request),
+        )

@@ -61,7 +61,16 @@ class Page(Enum):
     ACCOUNT = ("GET", "/account")
 
 
-Wanted = Generate | ListModels | ResourceMetadata | Page
+@dataclass(frozen=True, slots=True)
+class Preflight:
+    """A browser asks on behalf of a page at `origin`, which is let in, whether it may send `method` with `headers`."""
+
+    origin: str
+    method: str
+    headers: tuple[str, ...]
+
+
+Wanted = Generate | ListModels | ResourceMetadata | Page | Preflight
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +126,18 @@ def dialect_of(target: str) -> Dialect:
     return Dialect.ANTHROPIC if path.endswith(("/v1/messages", "/v1/messages/count_tokens")) else Dialect.OPENAI
 
 
+def resource_of(target: str) -> str:
+    """The base URL whose metadata document tells how to call this target, as a path; "" is the gate as a whole."""
+    match = _UNDER_BASE.match(target)
+    return "" if match is None else match[1]
+
+
+def is_for_people(target: str) -> bool:
+    """Whether the target is, or would be, one of saltgate's own pages: no other page's script has business there."""
+    path = target.partition("?")[0]
+    return path.startswith("/auth/") or path.partition("/account")[:2] == ("", "/account")
+
+
 def _metadata(method: str, resource: str) -> Route:
     """RFC 9728 section 3.1 puts the resource's own path behind the well-known one, and the document repeats it: so it
     must be a base URL of ours, not whatever was sent.
@@ -127,6 +148,7 @@ def _metadata(method: str, resource: str) -> Route:
 
 
 _BASE: Final = re.compile(f"/w/{NAME.pattern}/p/{NAME.pattern}/v1")
+_UNDER_BASE: Final = re.compile(f"({_BASE.pattern})(?=[/?]|\\Z)")
 
 
 def _scope_in_path(path: str) -> tuple[str | None, str | None, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from typing import Final
 
 from aiohttp import HttpVersion10, HttpVersion11, web
@@ -29,12 +28,6 @@ def check_framing(request: web.BaseRequest) -> None:
         return
     if request.version != HttpVersion11 or len(codings) > 1 or codings[0].strip().lower() != "chunked":
         raise DoubtfulFraming("Send the body with a Content-Length, or as Transfer-Encoding: chunked in HTTP/1.1.")
-
-
-def client_certificate(request: web.BaseRequest) -> bytes | None:
-    """The certificate that the client showed to our own listener, in DER. The listener has verified it."""
-    tls = None if request.transport is None else request.transport.get_extra_info("ssl_object")
-    return tls.getpeercert(binary_form=True) if isinstance(tls, ssl.SSLObject) else None
 
 
 async def read_upload(

@@ -20,25 +20,28 @@ import aiohttp
 from yarl import URL
 
 from config.secret import Secret
-from config.settings import Directory as DirectorySettings
 from config.settings import (
+    Cors,
     Drain,
     Engine,
     EngineLimits,
     FrontGate,
     Isolation,
     IsolationKey,
+    Proxies,
     Public,
     Settings,
     Telemetry,
     Timeouts,
 )
+from config.settings import Directory as DirectorySettings
 from config.settings import Logs as LogSettings
 from observability.logs import Logs, configure_logs
 from proxy.app import Gate, open_gate
 from proxy.directory.changes import Deed, fresh_ring, import_directory
 from proxy.directory.connect import open_store, removal_policy
 from proxy.directory.model import directory_from_toml
+from proxy.tls import listener_context
 from tests.parts.tokens import IssuerServer, TokenMint
 
 KEY = Secret(b"0123456789abcdef0123456789abcdef", "test")
@@ -161,6 +164,8 @@ async def gate_bed(
     limits: EngineLimits | None = None,
     media: bool = False,
     also: Sequence[Engine] = (),
+    proxies: Proxies | None = None,
+    cors: Cors | None = None,
 ) -> AsyncIterator[GateBed]:
     """A gate in front of `engines` (one URL each a replica of one engine) and those of `also`, on the directory that
     `document` describes. Without `filled` the directory is left as it is; without `issuer_answers` the issuer is
@@ -188,6 +193,8 @@ async def gate_bed(
             telemetry=telemetry or Telemetry(),
             drain=Drain(limit=5.0),
             logs=LogSettings(level="debug"),
+            proxies=proxies or Proxies(),
+            cors=cors or Cors(),
             gates=tuple(FrontGate(issuer=issuer.mint.issuer, subject=subject) for subject in gates),
         )
         if filled:
@@ -197,9 +204,11 @@ async def gate_bed(
         log = folder / f"gate-{secrets.token_hex(4)}.log"
         with log.open("wb") as stream, closing(_logs(settings, stream)) as logs:
             async with open_gate(settings, instance="test", logs=logs) as gate:
-                server = await asyncio.get_running_loop().create_server(gate.front, "127.0.0.1", 0)
+                tls = None if settings.public.tls is None else listener_context(settings.public.tls)
+                server = await asyncio.get_running_loop().create_server(gate.front, "127.0.0.1", 0, ssl=tls)
                 port = server.sockets[0].getsockname()[1]
-                bed = GateBed(f"http://127.0.0.1:{port}", port, gate, settings, mint, issuer, session, log)
+                url = f"{'http' if tls is None else 'https'}://127.0.0.1:{port}"
+                bed = GateBed(url, port, gate, settings, mint, issuer, session, log)
                 try:
                     if ready:
                         await bed.until_ready()
