@@ -135,7 +135,7 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
                 settings.issuers,
                 clock=time.time,
                 tls=issuer_tls(settings.issuers),
-                sign_in_url=public_url(settings) + Page.SIGN_IN.value[1],
+                sign_in_url=sign_in_url(settings),
             )
         )
         engines = Engines(
@@ -201,6 +201,11 @@ def public_url(settings: Settings) -> str:
         return "http://localhost"
     host = f"[{address.host}]" if ":" in address.host else address.host
     return f"{'https' if settings.public.tls else 'http'}://{host}:{address.port}"
+
+
+def sign_in_url(settings: Settings) -> str:
+    """Our own page where people sign in, for those issuers that have `[issuers.login] client_id`."""
+    return public_url(settings) + Page.SIGN_IN.value[1]
 
 
 def key_ring(settings: Settings) -> KeyRing:

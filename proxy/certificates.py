@@ -85,8 +85,10 @@ _BYTE_SEQUENCE: Final = re.compile(r":([A-Za-z0-9+/]+={0,2}):")  # RFC 9651 sect
 
 
 def _forwarded(lines: list[str] | tuple[()]) -> bytes | None:
-    """The certificate of a `Client-Cert` header (RFC 9440 section 2.2); None where the client showed none."""
-    if not lines:
+    """The certificate of a `Client-Cert` header (RFC 9440 section 2.2); None where the client showed none: then there
+    is no header, or an empty one of a front whose template always writes one.
+    """
+    if not lines or (len(lines) == 1 and lines[0] in {"", "::"}):
         return None
     match = _BYTE_SEQUENCE.fullmatch(lines[0]) if len(lines) == 1 else None
     if match is None or len(match[1]) > MAXIMUM_CERTIFICATE_CHARACTERS:

@@ -13,7 +13,7 @@ from typing import BinaryIO, Final
 from config.settings import Logs as LogSettings
 from config.settings import Settings
 from observability.logs import configure_logs
-from proxy.app import configured_engine, issuer_tls, key_ring, policy
+from proxy.app import configured_engine, issuer_tls, key_ring, policy, sign_in_url
 from proxy.assurance.engines import Engines, Replica
 from proxy.assurance.verdict import Verdict
 from proxy.cli.configuration import add_configuration, configured
@@ -102,7 +102,12 @@ async def _run(arguments: argparse.Namespace, settings: Settings, shown: tuple[s
             stack.callback(replica.pool.close)
         clock = time.time  # noqa: TID251 - the clock is handed out here
         issuers = await stack.enter_async_context(
-            open_issuers(settings.issuers, clock=clock, tls=issuer_tls(settings.issuers))
+            open_issuers(
+                settings.issuers,
+                clock=clock,
+                tls=issuer_tls(settings.issuers),
+                sign_in_url=sign_in_url(settings),
+            )
         )
         async with asyncio.TaskGroup() as tasks:
             identity = tasks.create_task(_identity(Callers(issuers), arguments, shown))

@@ -86,7 +86,8 @@ class FileUsedProofs:
         number = int(proof.issued_at // REMEMBERED_SECONDS)
         folder = self._folder / str(number)
         if not folder.is_dir():
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
             self._forget_before(number - 2)
         try:
             os.close(os.open(folder / proof.name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))

@@ -58,7 +58,7 @@ def bound(caller: Identity, claims: Mapping[str, Json]) -> Identity | Bound:
 def bearer(found: Identity | Bound) -> Identity:
     """The caller, where his token alone is enough. Raises `InvalidToken` for a bound one: it is never downgraded."""
     if isinstance(found, Bound):
-        raise invalid_token(Reason.BOUND)
+        raise invalid_token(Reason.NO_CERTIFICATE if found.confirmation.key is None else Reason.BOUND)
     return found
 
 

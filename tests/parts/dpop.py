@@ -48,7 +48,7 @@ class DpopClient:
         claims: Mapping[str, object] | None = None,
         **overrides: object,
     ) -> str:
-        """A proof for one request. `header`, `claims` and `overrides` replace members, add some, or omit them (ABSENT)."""
+        """A proof for one request. `header`, `claims` and `overrides` replace members, add or omit (ABSENT) some."""
         head = {"typ": "dpop+jwt", "alg": self.key.algorithm, "jwk": self.jwk} | dict(header or {})
         body: dict[str, object] = {
             "jti": secrets.token_urlsafe(16),

@@ -41,12 +41,12 @@ class Authority:
         self._certificate = self._signed("authority", self._key, is_authority=True)
         self.file = self._written("authority.pem", self._certificate)
 
-    def tls(self, host: str, *, password: bytes | None = None) -> Tls:
+    def tls(self, host: str, *, password: bytes | None = None, client_ca: Path | None = None) -> Tls:
         key = ec.generate_private_key(ec.SECP256R1())
         encryption = serialization.BestAvailableEncryption(password) if password else serialization.NoEncryption()
         pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
         certificate = self._written(f"{host}.pem", self._signed(host, key))
-        return Tls(certificate=certificate, key=Secret(pem, "test"))
+        return Tls(certificate=certificate, key=Secret(pem, "test"), client_ca=client_ca)
 
     def _written(self, name: str, certificate: x509.Certificate) -> Path:
         (self._folder / name).write_bytes(certificate.public_bytes(serialization.Encoding.PEM))

@@ -380,7 +380,7 @@ WRONG = [
     claims("bound by DPoP", Reason.BOUND, cnf={"jkt": "0ZcOCORZNYy-DWpqq30jZyJGHTN0d2HglBV3uiguA4I"}),
     claims(
         "bound by mutual TLS",
-        Reason.BOUND,
+        Reason.NO_CERTIFICATE,
         cnf={"x5t#S256": "bwcK0esc3ACC3DB2Y5_lESsXE8o9ltc05O89jdN-dg2"},
     ),
     claims("cnf empty", Reason.SENDER_CONSTRAINED, cnf={}),
