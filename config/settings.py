@@ -245,7 +245,7 @@ class Proxies:
     """Fronts that end TLS for saltgate. What they say of a client is believed; of anybody else it is ignored."""
 
     # Their addresses or networks, such as "10.0.0.0/8"; "unix" is whoever connects to a Unix socket of `public.listen`.
-    trusted: tuple[Text, ...] = ()
+    trusted: tuple[str, ...] = ()
     # The header in which they pass the certificate that a client showed to them, as RFC 9440 has it: the DER in base64
     # between two colons. They must take a header of that name out of what comes from clients.
     client_certificate_header: Text | None = None

@@ -189,6 +189,27 @@ except OSError:
         os.close(ours)
 
 
+def test_authorities_of_clients_that_cannot_be_used_are_told_by_their_own_key(
+    authority: Authority, tmp_path: Path
+) -> None:
+    (tmp_path / "empty.pem").touch()
+    good = authority.tls("127.0.0.1", client_ca=authority.file)
+    assert list(faulty_certificates(settings(public=Public(tls=good)))) == []
+    for client_ca in (tmp_path / "empty.pem", tmp_path / "gone.pem"):
+        tls = replace(good, client_ca=client_ca)
+        (fault,) = faulty_certificates(settings(public=Public(tls=tls)))
+        assert fault.key == "public.tls.client_ca"
+
+
+def test_a_listener_asks_for_a_certificate_only_where_it_knows_authorities_and_never_insists(
+    authority: Authority,
+) -> None:
+    assert listener_context(authority.tls("127.0.0.1")).verify_mode is ssl.CERT_NONE
+    asking = listener_context(authority.tls("127.0.0.1", client_ca=authority.file))
+    assert asking.verify_mode is ssl.CERT_OPTIONAL
+    assert len(asking.get_ca_certs()) == 1  # not the system's beside it
+
+
 def test_every_certificate_that_cannot_be_used_is_told_by_its_key(authority: Authority, tmp_path: Path) -> None:
     encrypted = authority.tls("127.0.0.1", password=b"secret-password")
     other = ClientCertificate(certificate=authority.tls("127.0.0.2").certificate, key=authority.tls("127.0.0.1").key)
