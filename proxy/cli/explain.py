@@ -27,7 +27,9 @@ from proxy.directory.view import DirectoryView
 from proxy.gateway import Identities
 from proxy.identity import Identity
 from proxy.identity.callers import Callers
-from proxy.identity.issuers import open_issuers
+from proxy.identity.confirmation import Bound, Confirmation
+from proxy.identity.credential import Form, credential
+from proxy.identity.issuers import TrustedIssuers, open_issuers
 from proxy.identity.shown import Shown
 from proxy.identity.token import MAXIMUM_TOKEN_BYTES
 from proxy.refusals import Refusal
@@ -111,10 +113,12 @@ async def _run(arguments: argparse.Namespace, settings: Settings, shown: tuple[s
         )
         async with asyncio.TaskGroup() as tasks:
             identity = tasks.create_task(_identity(Callers(issuers), arguments, shown))
+            bound = tasks.create_task(_bound(issuers, shown))
             away = tasks.create_task(_confirmed(view))
             asked = [tasks.create_task(_asked(replica)) for replica in replicas]
+        holder = bound.result()
         explanation = explain(
-            identity.result(),
+            identity.result() if holder is None else holder.caller,
             outcome(lambda: named_scope(find_route("POST", ASKED_PATH), _headers(arguments))),
             outcome(view.current),
             Engines(engines, keys.keys[settings.isolation.keys[0].id], _Nobody()),
@@ -124,6 +128,8 @@ async def _run(arguments: argparse.Namespace, settings: Settings, shown: tuple[s
             now=clock(),
         )
     notes = [note for task in (away, *asked) if (note := task.result()) is not None]
+    if holder is not None:
+        notes.append(_what_is_shown(holder.confirmation))
     _say(arguments, explanation, notes, view.faults)
     return 1 if explanation.refusals else 0
 
@@ -136,6 +142,23 @@ async def _identity(
         return await identities.identify(shown)
     except Refusal as refusal:
         return refusal
+
+
+async def _bound(issuers: TrustedIssuers, shown: tuple[str, str]) -> Bound | None:
+    """Whom the token names, where a request would also have to show what it is bound to; None for any other."""
+    try:
+        presented = credential([shown])
+        found = await issuers.judged(presented.token) if presented.form is Form.SIGNED else None
+    except Refusal:
+        return None  # told as the identity's
+    return found if isinstance(found, Bound) else None
+
+
+def _what_is_shown(confirmation: Confirmation) -> str:
+    """What this explanation takes for granted."""
+    by_name = {"a DPoP proof": confirmation.key, "its client certificate": confirmation.certificate}
+    shown = [name for name, thumbprint in by_name.items() if thumbprint is not None]
+    return f"the token is bound: each request must also show {' and '.join(shown)}; this is explained as if it did"
 
 
 async def _confirmed(view: DirectoryView) -> str | None:

@@ -107,9 +107,9 @@ def _check_request(claims: Mapping[str, Json], method: str, target: str) -> None
 
 def _issued_at(claims: Mapping[str, Json], now: float) -> float:
     issued_at = claims.get("iat")
-    # A bool is no number. Compared, not subtracted: a whole number may be too large for a float.
-    if isinstance(issued_at, bool) or not isinstance(issued_at, int | float):
+    if not isinstance(issued_at, int | float):
         raise invalid_proof(ProofReason.TIME)
+    # Compared, not subtracted: a whole number may be too large for a float.
     if not now - ACCEPTED_SECONDS <= issued_at <= now + ACCEPTED_SECONDS:
         raise invalid_proof(ProofReason.TIME)
     return float(issued_at)

@@ -8,7 +8,6 @@ from urllib.parse import SplitResult, urlsplit
 
 _PLAIN: Final = re.compile(r"[!-~]+")
 _ESCAPED: Final = re.compile(r"%([0-9A-Fa-f]{2})")
-_BROKEN_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _UNRESERVED: Final = re.compile(r"[A-Za-z0-9._~-]")
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
@@ -29,7 +28,7 @@ def same_target(named: str, asked: str) -> bool:
 
 def _split(text: str) -> SplitResult | None:
     """The parts; None for what is no absolute http URL. urlsplit drops control characters: they are refused first."""
-    if not _PLAIN.fullmatch(text) or _BROKEN_ESCAPE.search(text):
+    if not _PLAIN.fullmatch(text):
         return None
     try:
         parts = urlsplit(text)

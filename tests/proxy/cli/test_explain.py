@@ -400,6 +400,27 @@ async def test_a_token_may_say_bearer_and_end_in_a_newline(tmp_path: Path, capfd
         assert (await bed.explainer.explain(f"Basic {token}", *APOLLO)).code == 1
 
 
+THUMBPRINT = "0ZcOCORZNYy-DWpqq30jZyJGHTN0d2HglBV3uiguA4I"
+
+
+@pytest.mark.parametrize(
+    ("cnf", "said"),
+    [
+        ({"jkt": THUMBPRINT}, "must also show a DPoP proof;"),
+        ({"x5t#S256": THUMBPRINT}, "must also show its client certificate;"),
+        ({"jkt": THUMBPRINT, "x5t#S256": THUMBPRINT}, "must also show a DPoP proof and its client certificate;"),
+    ],
+)
+async def test_a_bound_token_is_explained_as_if_what_it_is_bound_to_were_shown(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], cnf: dict[str, str], said: str
+) -> None:
+    async with deployed(tmp_path, capfd) as bed:
+        answer = await bed.text(*APOLLO, token=bed.mint.token(groups=(), claims={"cnf": cnf}))
+        unusable = await bed.json(*APOLLO, token=bed.mint.token(groups=(), claims={"cnf": cnf | {"kid": "1"}}))
+    assert (answer.code, said in answer.out) == (0, True)
+    assert (unusable.code, unusable.result) == (1, "401 invalid_token")
+
+
 async def test_without_a_token_or_a_right_configuration_it_is_2(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
