@@ -37,6 +37,8 @@ class Reason(Enum):
     SUBJECT = "subject"
     NOT_AN_ACCESS_TOKEN = "not_an_access_token"  # noqa: S105 - a word for a log, no secret
     SENDER_CONSTRAINED = "sender_constrained"
+    SESSION = "session"
+    ENDED = "ended"
     CLIENT = "client"
     GROUPS = "groups"
     FAULT = "fault"
@@ -77,6 +79,7 @@ _TEXTS: Final = {
     Reason.SENDER_CONSTRAINED: (
         "The token is bound to a key (DPoP or mutual TLS), which is not accepted here. Ask for a bearer token."
     ),
+    Reason.ENDED: "This sign-in was ended. Sign in again.",
     Reason.CLIENT: "The token was issued to a client that is not accepted here. Sign in through one that is.",
     Reason.GROUPS: "The token's groups are not lists of names. Tell your administrator.",
 }
