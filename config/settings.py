@@ -291,6 +291,9 @@ class Settings:
     """The whole configuration."""
 
     workers: Count = 1  # Processes that share the public port; 0 = one per core.
+    # Does a running answer end when its caller is blocked or removed, or when his session or token is ended or revoked?
+    # Else it runs to its end, and only the next request is refused.
+    streams_end_on_revoke: Flag = True
     public: Public = field(default_factory=Public)
     admin: Admin = field(default_factory=Admin)
     engines: SomeOf[Engine]

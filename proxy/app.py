@@ -155,7 +155,10 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
             wall_clock=time.time,
         )
         gate = Gate(_front(gateway, recorder, settings), gateway, issuers, view, engines, metrics)
-        await stack.enter_async_context(_running(view.follow(), engines.follow(), _tell_states(gate)))
+        endless = [view.follow(), engines.follow(), _tell_states(gate)]
+        if settings.streams_end_on_revoke:
+            endless.append(gateway.follow_revocations())
+        await stack.enter_async_context(_running(*endless))
         yield gate
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, Protocol
 
 from aiohttp import web
@@ -30,7 +31,7 @@ from proxy.isolation.narrowing import Narrowed
 from proxy.isolation.ring import KeyRing
 from proxy.isolation.scope import Scope
 from proxy.isolation.unit import Level
-from proxy.refusals import Draining, EngineUnavailable, Refusal
+from proxy.refusals import Draining, EngineUnavailable, Forbidden, Refusal, Unauthenticated
 from proxy.relay.answer import Answer
 from proxy.relay.downstream import ClientGone
 from proxy.relay.pool import Pool
@@ -49,6 +50,10 @@ class Directory(Protocol):
     """What callers may act for, as of now. Raises DirectoryUnavailable where that is not known any more."""
 
     def current(self) -> Snapshot: ...
+
+    async def next_after(self, snapshot: Snapshot | None) -> Snapshot:
+        """What the directory says, as soon as that is not `snapshot` any more."""
+        ...
 
 
 class Engines(Protocol):
@@ -196,7 +201,29 @@ class Gateway:
         asked, admission = self._read(route.wanted, body, admission, record)
         content, admission = await self._scan(asked, admission, record)
         stamped, replicas = self._stamp(asked, content, admission, record)
-        return await self.relay.relay(stamped, replicas, request, record)
+        return await self.relay.relay(stamped, replicas, request, record, partial(self._standing, admission))
+
+    async def follow_revocations(self) -> None:
+        """End what is running for callers who may have it no more, as soon as the directory says so. Endless."""
+        snapshot: Snapshot | None = None
+        while True:
+            snapshot = await self.directory.next_after(snapshot)
+            await self.relay.end_revoked()
+
+    def _standing(self, admission: Admission) -> Refusal | None:
+        """Why the caller would not be let in for the same scope any more, where that is the directory's word.
+
+        A directory that cannot be read says nothing, and what a caller named no scope for may be ambiguous by now.
+        """
+        scope = admission.scope
+        named = replace(admission.named, workspace=scope.workspace, project=scope.project)
+        try:
+            self.policy.scope(self.directory.current(), admission.identity, named)
+        except (Forbidden, Unauthenticated) as refusal:
+            return refusal
+        except Refusal:
+            return None
+        return None
 
     async def _visited(self, request: web.BaseRequest, page: Page) -> PageAnswer:
         body = b""

@@ -161,6 +161,7 @@ async def gate_bed(
     limits: EngineLimits | None = None,
     media: bool = False,
     also: Sequence[Engine] = (),
+    streams_end_on_revoke: bool = True,
 ) -> AsyncIterator[GateBed]:
     """A gate in front of `engines` (one URL each a replica of one engine) and those of `also`, on the directory that
     `document` describes. Without `filled` the directory is left as it is; without `issuer_answers` the issuer is
@@ -179,6 +180,7 @@ async def gate_bed(
             media=media,
         )
         settings = Settings(
+            streams_end_on_revoke=streams_end_on_revoke,
             public=replace(public or Public(), listen="127.0.0.1:0", url="http://gate.test"),
             engines=(engine, *also),
             issuers=(issuer.settings(),),
