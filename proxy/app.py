@@ -29,12 +29,14 @@ from proxy.assurance.verdict import Verdict
 from proxy.channel import WorkerState
 from proxy.desk import Desk
 from proxy.directory.connect import open_store, removal_policy
+from proxy.directory.remembered import RememberedScopes
 from proxy.directory.view import DirectoryView
 from proxy.engines.kinds import profile_of
 from proxy.gateway import Gateway, Policy
 from proxy.identity.callers import Callers
 from proxy.identity.issuers import TrustedIssuers, open_issuers
 from proxy.isolation.narrowing import Rule, Unseen, isolation_rule
+from proxy.isolation.remembered import RememberedSalts
 from proxy.isolation.ring import KeyRing
 from proxy.isolation.salt import SaltKey
 from proxy.isolation.unit import Level
@@ -80,7 +82,7 @@ class Gate:
     def lacking_keys(self) -> tuple[str, ...]:
         """The ids of salt keys that the directory's ring uses and the configuration lacks."""
         ring = self.view.current().ring if self.view.ready else None
-        return () if ring is None else self.gateway.keys.lacking(ring, self.gateway.wall_clock())
+        return () if ring is None else self.gateway.salts.keys.lacking(ring, self.gateway.wall_clock())
 
     def state(self) -> WorkerState:
         return WorkerState(self.waits_for(), self.gateway.relay.open_exchanges, self.metrics.snapshot().encode())
@@ -142,7 +144,8 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
         gateway = Gateway(
             identities=Callers(issuers),
             directory=view,
-            keys=keys,
+            scopes=RememberedScopes(policy(settings).scope),
+            salts=RememberedSalts(keys),
             rules=scanner,
             engines=engines,
             desk=Desk({}),

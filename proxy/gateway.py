@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from aiohttp import web
 
@@ -20,6 +20,7 @@ from observability.record import Record, Recorder
 from proxy.answers import metadata_document, model_list, one_model, page_answer, refusal_answer
 from proxy.desk import PageAnswer, Visit
 from proxy.directory.membership import Named, select_scope
+from proxy.directory.remembered import RememberedScopes
 from proxy.directory.snapshot import Snapshot
 from proxy.engines.body import ClientRequest, open_body, read_request
 from proxy.engines.presented import presented_salt
@@ -28,7 +29,7 @@ from proxy.engines.stamp import CountRequest, StampedRequest, count, stamp
 from proxy.identity import Identity
 from proxy.identity.shown import Shown
 from proxy.isolation.narrowing import Narrowed
-from proxy.isolation.ring import KeyRing
+from proxy.isolation.remembered import RememberedSalts
 from proxy.isolation.scope import Scope
 from proxy.isolation.unit import Level
 from proxy.refusals import Draining, EngineUnavailable, Forbidden, Refusal, Unauthenticated
@@ -124,8 +125,7 @@ class Policy:
         return select_scope(snapshot, identity, named, default_unit=self.unit, default_show_reuse=self.show_reuse)
 
 
-@dataclass(frozen=True, slots=True)
-class Admission:
+class Admission(NamedTuple):
     """A caller who may go on, and what that rests on."""
 
     identity: Identity
@@ -134,8 +134,7 @@ class Admission:
     scope: Scope
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(NamedTuple):
     """What a caller asks for; and where he is another saltgate, the salt that he stamped."""
 
     request: ClientRequest
@@ -151,7 +150,8 @@ class Gateway:
 
     identities: Identities
     directory: Directory
-    keys: KeyRing
+    scopes: RememberedScopes
+    salts: RememberedSalts
     rules: Rules
     engines: Engines
     desk: Desk
@@ -216,9 +216,9 @@ class Gateway:
         A directory that cannot be read says nothing, and what a caller named no scope for may be ambiguous by now.
         """
         scope = admission.scope
-        named = replace(admission.named, workspace=scope.workspace, project=scope.project)
+        named = admission.named._replace(workspace=scope.workspace, project=scope.project)
         try:
-            self.policy.scope(self.directory.current(), admission.identity, named)
+            self.scopes.scope(self.directory.current(), admission.identity, named)
         except (Forbidden, Unauthenticated) as refusal:
             return refusal
         except Refusal:
@@ -251,7 +251,7 @@ class Gateway:
         authenticated = time.perf_counter()
         record.stage("auth", authenticated - began)
         snapshot = self.directory.current()
-        admission = Admission(identity, named, snapshot, self.policy.scope(snapshot, identity, named))
+        admission = Admission(identity, named, snapshot, self.scopes.scope(snapshot, identity, named))
         record.scoped(admission.scope.workspace, admission.scope.project, admission.scope.collection)
         record.stage("directory", time.perf_counter() - authenticated)
         return admission
@@ -286,7 +286,7 @@ class Gateway:
         snapshot = self.directory.current()
         if snapshot is admission.snapshot:
             return admission
-        scope = self.policy.scope(snapshot, admission.identity, admission.named)
+        scope = self.scopes.scope(snapshot, admission.identity, admission.named)
         return Admission(admission.identity, admission.named, snapshot, scope)
 
     def _stamp(
@@ -302,9 +302,9 @@ class Gateway:
         if request.endpoint.salt is None:
             record.stage("stamp", time.perf_counter() - began)
             return count(request, request_id=record.request_id), replicas
-        salt = self.keys.salt(unit, admission.snapshot.ring, self.wall_clock())
+        salt = self.salts.salt(unit, admission.snapshot.ring, self.wall_clock())
         if asked.presented is not None:
-            salt = self.keys.within(salt, asked.presented)
+            salt = self.salts.keys.within(salt, asked.presented)
         record.stamped(salt.fingerprint, salt.key_id, salt.epoch)
         stamped = stamp(request, salt, request_id=record.request_id, show_reuse=scope.show_reuse)
         record.stage("stamp", time.perf_counter() - began)

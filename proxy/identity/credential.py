@@ -92,6 +92,9 @@ _TEMPLATE: Final = re.compile(
 
 
 def _plausible(value: str) -> Credential:
+    # Nearly always; no template has this form, and a token of ours may.
+    if len(value) <= MAXIMUM_TOKEN_BYTES and is_compact(value) and not value.startswith(PERSONAL_PREFIX):
+        return Credential(value, Form.SIGNED)
     if _TEMPLATE.fullmatch(value):
         raise invalid_token(Reason.TEMPLATE)
     # aiohttp decodes bytes from 0x80 to lone surrogates, which no later step could encode.
@@ -105,8 +108,6 @@ def _plausible(value: str) -> Credential:
         return Credential(value, Form.PERSONAL)
     if value.count(".") == 4:
         raise invalid_token(Reason.ENCRYPTED)
-    if is_compact(value):
-        return Credential(value, Form.SIGNED)
     if _B64TOKEN.fullmatch(value):
         return Credential(value, Form.OPAQUE)
     raise invalid_token(Reason.OPAQUE)

@@ -17,7 +17,7 @@ from observability.names import IsolationCheck, Outcome
 from observability.record import Record
 from proxy.engines.grammar import grammar_fields
 from proxy.engines.stamp import CountRequest, StampedRequest
-from proxy.engines.usage import UnreadableAnswer, clean_answer, holds_salt, read_usage
+from proxy.engines.usage import UnreadableAnswer, holds_salt, read_answer
 from proxy.refusals import (
     Draining,
     EngineBusy,
@@ -241,12 +241,12 @@ def _answer_whole(whole: WholeAnswer, stamped: StampedRequest | CountRequest, an
     if whole.status == 200:
         show_reuse = isinstance(stamped, StampedRequest) and stamped.show_reuse
         try:
-            body = clean_answer(stamped.endpoint, body, show_reuse=show_reuse)
+            seen = read_answer(stamped.endpoint, body, show_reuse=show_reuse)
         except UnreadableAnswer as error:
             raise EngineFailed("The engine gave no JSON answer. Send the request again.", reason="no_json") from error
-        usage = read_usage(stamped.operation, whole.body)
-        if usage is not None:
-            record.used(usage.prompt, usage.reused, usage.output)
+        body = seen.body
+        if seen.usage is not None:
+            record.used(seen.usage.prompt, seen.usage.reused, seen.usage.output)
     record.answered(whole.status)
     record.bytes_out(len(body))
     answer.whole(whole.status, _JSON + answer_headers(record), body)
