@@ -62,16 +62,16 @@ def may_be_behind(address: str, reach: Reach) -> bool:
     except ValueError:
         return False
     if reach is Reach.LOOPBACK:
-        return parsed.is_loopback
-    if any(parsed in network for network in _NEVER if network.version == parsed.version):
+        return _is_in(parsed, _LOOPBACK)
+    if _is_in(parsed, _NEVER):
         return False
-    return _is_public(parsed) or (reach is Reach.PRIVATE and _is_private(parsed))
+    return _is_public(parsed) or (reach is Reach.PRIVATE and _is_in(parsed, _PRIVATE))
 
 
 _LABEL: Final = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
 # The last label begins with a letter: whatever ends in a number, some reader takes for an address (127.1, 0x7f.1).
 _NAME: Final = re.compile(rf"(?=.{{1,253}}\Z)(?:{_LABEL}\.)*(?![0-9_]){_LABEL}")
-_ENTRY: Final = re.compile(r"(?P<host>[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::(?P<port>[1-9][0-9]{0,4}))?")
+_ENTRY: Final = re.compile(r"(?P<host>[a-z0-9._-]+|\[[0-9a-f.]*:[0-9a-f:.]*\])(?::(?P<port>[1-9][0-9]{0,4}))?")
 
 
 def _split(text: str) -> tuple[str, int | None]:
@@ -91,9 +91,11 @@ def _is_address(host: str, reach: Reach) -> bool:
     return may_be_behind(host, reach) and str(ip_address(host)) == host
 
 
+_Networks = tuple[IPv4Network | IPv6Network, ...]
+_LOOPBACK: Final[_Networks] = (IPv4Network("127.0.0.0/8"), IPv6Network("::1/128"))
 # Beside what Python knows of: its list differs from version to version. Clouds answer with credentials at link-local
 # addresses, and at some that look like any other.
-_NEVER: Final[tuple[IPv4Network | IPv6Network, ...]] = tuple(
+_NEVER: Final[_Networks] = tuple(
     map(
         ip_network,
         (
@@ -118,7 +120,7 @@ _NEVER: Final[tuple[IPv4Network | IPv6Network, ...]] = tuple(
 # Of IPv6 only what is given out as global unicast (RFC 4291). That leaves out every form which an IPv4 address may hide
 # in: mapped (::ffff:0:0/96), compatible (::/96), translated (64:ff9b::/96 and 64:ff9b:1::/48).
 _GLOBAL_UNICAST: Final = IPv6Network("2000::/3")
-_PRIVATE: Final[tuple[IPv4Network | IPv6Network, ...]] = tuple(
+_PRIVATE: Final[_Networks] = tuple(
     map(ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"))
 )
 
@@ -127,5 +129,5 @@ def _is_public(address: IPv4Address | IPv6Address) -> bool:
     return address.is_global and (isinstance(address, IPv4Address) or address in _GLOBAL_UNICAST)
 
 
-def _is_private(address: IPv4Address | IPv6Address) -> bool:
-    return any(address in network for network in _PRIVATE if network.version == address.version)
+def _is_in(address: IPv4Address | IPv6Address, networks: _Networks) -> bool:
+    return any(address in network for network in networks if network.version == address.version)
