@@ -147,8 +147,10 @@ async def _collected(remote: Remote, response: ClientResponse, most_bytes: int, 
 
 def _one_of(failed: ExceptionGroup) -> Exception:
     """What a request is refused for where several images failed; a fault of ours before all."""
-    faults = failed.subgroup(lambda error: not isinstance(error, Refusal))
-    return faults if faults is not None else failed.exceptions[0]
+    refusals, faults = failed.split(Refusal)
+    if faults is not None or refusals is None:
+        return failed
+    return refusals.exceptions[0]
 
 
 def _too_large(remote: Remote, most_bytes: int) -> InvalidRequest:

@@ -119,7 +119,7 @@ HOSTILE = [
     "https://images.example.com:80/a",
     "https://images%2eexample.com/a",
     "https://images\u3002example.com/a",
-    "https://ｉmages.example.com/a",
+    "https://\uff49mages.example.com/a",
     "https://images.example.com\u200b/a",
     "https://evil.images.example.com/a",
     "https://images.example.com.evil.test/a",
@@ -226,7 +226,6 @@ def test_whatever_is_written_only_the_listed_hosts_are_asked(before: str, host: 
         # Another reader finds the same in it, and sends it so.
         read = URL(written, encoded=True)
         assert (read.scheme, read.host, read.port) == (scheme[:-3], address.origin.host, address.origin.port)
-        assert f"{read.scheme}://{read.authority}" == address.origin.text
         assert (read.user, read.password, read.raw_fragment) == (None, None, "")
         assert read.raw_path_qs == address.target
 
