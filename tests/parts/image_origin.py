@@ -45,7 +45,7 @@ class ImageOrigin:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._server.close()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(2):
             while self.open:
                 await asyncio.sleep(0.001)
 

@@ -55,7 +55,8 @@ async def fetched(
     most_bytes: int = ROOM,
 ) -> Mapping[Address, bytes]:
     fetcher = Fetcher(lookup or Answers(["127.0.0.1"]), seconds=seconds, tls=tls or {None: SYSTEM})
-    return await fetcher.fetched(request, most_bytes=most_bytes)
+    async with asyncio.timeout(5):
+        return await fetcher.fetched(request, most_bytes=most_bytes)
 
 
 async def refused(request: UnfetchedRequest, **how: object) -> Refusal:
@@ -117,14 +118,16 @@ async def test_requests_at_a_time_are_bounded_and_who_waits_too_long_may_try_aga
     go = asyncio.Event()
     async with ImageOrigin({"/a": [Wait(go), Send(image_answer(PNG))]}) as origin:
         request = requested(f"http://{origin.authority}/a")
-        fetcher = Fetcher(Answers(["127.0.0.1"]), seconds=0.2, tls={}, requests=1)
+        fetcher = Fetcher(Answers(["127.0.0.1"]), seconds=5.0, tls={}, requests=1)
         first = asyncio.ensure_future(fetcher.fetched(request, most_bytes=ROOM))
         await origin.asked.wait()
         second = asyncio.ensure_future(fetcher.fetched(request, most_bytes=ROOM))
         await asyncio.sleep(0.05)
         go.set()
         assert list(await first) == list(await second)
+        assert origin.most_open == 1
         go.clear()
+        fetcher = Fetcher(Answers(["127.0.0.1"]), seconds=0.2, tls={}, requests=1)
         third = asyncio.ensure_future(fetcher.fetched(request, most_bytes=ROOM))
         await asyncio.sleep(0)
         with pytest.raises(EngineBusy) as caught:
