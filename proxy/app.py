@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
+from pathlib import Path
 from typing import Final
 
 import structlog
@@ -31,7 +32,9 @@ from proxy.desk import Desk
 from proxy.directory.connect import open_store, removal_policy
 from proxy.directory.remembered import RememberedScopes
 from proxy.directory.view import DirectoryView
-from proxy.engines.kinds import profile_of
+from proxy.engines.kinds import image_origins, profile_of
+from proxy.fetching.fetcher import Fetcher
+from proxy.fetching.lookup import SystemLookup
 from proxy.gateway import Gateway, Policy
 from proxy.identity.callers import Callers
 from proxy.identity.issuers import TrustedIssuers, open_issuers
@@ -141,6 +144,8 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
         view = DirectoryView(store, max_stale=settings.directory.max_stale)
         scanner = Scanner(rules, limit_bytes=settings.isolation.scan_limit)
         stack.callback(scanner.close)
+        lookup = SystemLookup()
+        stack.callback(lookup.close)
         gateway = Gateway(
             identities=Callers(issuers),
             directory=view,
@@ -149,6 +154,7 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
             rules=scanner,
             engines=engines,
             desk=Desk({}),
+            images=Fetcher(lookup, seconds=settings.timeouts.media, tls=image_tls(settings.engines)),
             relay=Relay(
                 Patience(first_byte=settings.timeouts.first_byte, idle=settings.timeouts.idle),
                 violated=metrics.isolation_violation,
@@ -247,6 +253,13 @@ def _front(gateway: Gateway, recorder: Recorder, settings: Settings) -> Front:
 def issuer_tls(issuers: tuple[IssuerSettings, ...]) -> dict[str, ssl.SSLContext]:
     """The contexts of those issuers that have an authority or a client certificate of their own."""
     return {i.issuer: client_context(i.ca, i.client_cert) for i in issuers if i.ca or i.client_cert}
+
+
+def image_tls(engines: tuple[EngineSettings, ...]) -> dict[Path | None, ssl.SSLContext]:
+    """The contexts of the hosts that images are fetched from, by the file of their authority; None is the system's."""
+    found = [place for engine in engines if (place := image_origins(engine)) is not None]
+    files = {origin.ca for place in found for origin in place.origins.values()}
+    return {file: client_context(file, None) for file in files}
 
 
 def configured_engine(engine: EngineSettings, connect_seconds: float) -> Engine:

@@ -9,7 +9,7 @@ step that could be skipped, because the next one needs what it returns.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple, Protocol
@@ -22,9 +22,10 @@ from proxy.desk import PageAnswer, Visit
 from proxy.directory.membership import Named, select_scope
 from proxy.directory.remembered import RememberedScopes
 from proxy.directory.snapshot import Snapshot
-from proxy.engines.body import ClientRequest, open_body, read_request
+from proxy.engines.body import ClientRequest, UnfetchedRequest, open_body, read_request, with_images
 from proxy.engines.presented import presented_salt
 from proxy.engines.profile import Endpoint, Operation
+from proxy.engines.remote import Address
 from proxy.engines.stamp import CountRequest, StampedRequest, count, stamp
 from proxy.identity import Identity
 from proxy.identity.shown import Shown
@@ -34,7 +35,8 @@ from proxy.isolation.scope import Scope
 from proxy.isolation.unit import Level
 from proxy.refusals import Draining, EngineUnavailable, Forbidden, Refusal, Unauthenticated
 from proxy.relay.answer import Answer
-from proxy.relay.downstream import ClientGone
+from proxy.relay.departure import unless_gone
+from proxy.relay.downstream import ClientGone, Downstream
 from proxy.relay.pool import Pool
 from proxy.relay.relay import Relay
 from proxy.routes import Generate, ListModels, Page, ResourceMetadata, Route, dialect_of, find_route, named_scope
@@ -101,6 +103,16 @@ MAXIMUM_FORM_BYTES: Final = 64 * 1024
 """What a form or a logout token may have."""
 
 
+class Images(Protocol):
+    """The images that requests name by their addresses."""
+
+    async def fetched(self, request: UnfetchedRequest, *, most_bytes: int) -> Mapping[Address, bytes]:
+        """Every image of the request, which may not be larger than that with all of them in it. Raises InvalidRequest,
+        BodyTooLarge, EngineBusy.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """The deployment's own word where the directory says nothing, and the limits of what is read.
@@ -134,6 +146,13 @@ class Admission(NamedTuple):
     scope: Scope
 
 
+class Read(NamedTuple):
+    """What a caller asks for, before the images that are elsewhere are in it; and the salt, as in `Asked`."""
+
+    request: ClientRequest | UnfetchedRequest
+    presented: str | None
+
+
 class Asked(NamedTuple):
     """What a caller asks for; and where he is another saltgate, the salt that he stamped."""
 
@@ -155,6 +174,7 @@ class Gateway:
     rules: Rules
     engines: Engines
     desk: Desk
+    images: Images
     relay: Relay
     recorder: Recorder
     policy: Policy
@@ -198,7 +218,8 @@ class Gateway:
             request, maximum_bytes=self.policy.maximum_body_bytes, seconds=self.policy.request_seconds
         )
         record.stage("body", time.perf_counter() - began)
-        asked, admission = self._read(route.wanted, body, admission, record)
+        read, admission = self._read(route.wanted, body, admission, record)
+        asked, admission = await self._fetch(read, request, admission, record)
         content, admission = await self._scan(asked, admission, record)
         stamped, replicas = self._stamp(asked, content, admission, record)
         return await self.relay.relay(stamped, replicas, request, record, partial(self._standing, admission))
@@ -256,7 +277,7 @@ class Gateway:
         record.stage("directory", time.perf_counter() - authenticated)
         return admission
 
-    def _read(self, wanted: Generate, body: bytes, admission: Admission, record: Record) -> tuple[Asked, Admission]:
+    def _read(self, wanted: Generate, body: bytes, admission: Admission, record: Record) -> tuple[Read, Admission]:
         """What is asked, by the table of the engine that serves its model, and the admission as of now."""
         began = time.perf_counter()
         opened = open_body(body)
@@ -264,9 +285,24 @@ class Gateway:
         endpoint = self.engines.endpoint(admission.scope, opened.model, wanted.operation)
         request = read_request(endpoint, opened)
         in_front = endpoint.salt is not None and self.policy.is_gate(admission.identity)
-        asked = Asked(request, presented_salt(opened) if in_front else None)
+        read = Read(request, presented_salt(opened) if in_front else None)
         record.stage("stamp", time.perf_counter() - began)
-        return asked, admission
+        return read, admission
+
+    async def _fetch(
+        self, read: Read, client: web.BaseRequest, admission: Admission, record: Record
+    ) -> tuple[Asked, Admission]:
+        """What is asked, with the images in it that were elsewhere, and the admission as of then."""
+        if isinstance(read.request, ClientRequest):
+            return Asked(read.request, read.presented), admission
+        began = time.perf_counter()
+        self._replicas(read.request, admission.scope)  # for an engine that would not get it, nothing is fetched
+        downstream = client.protocol
+        assert isinstance(downstream, Downstream)
+        work = self.images.fetched(read.request, most_bytes=self.policy.maximum_body_bytes)
+        request = with_images(read.request, await unless_gone(downstream, work))
+        record.stage("fetch", time.perf_counter() - began)
+        return Asked(request, read.presented), self._as_of_now(admission)
 
     async def _scan(self, asked: Asked, admission: Admission, record: Record) -> tuple[Level | None, Admission]:
         """The border that the rules of the workspace give to what is asked, and the admission as of then."""
@@ -282,7 +318,7 @@ class Gateway:
         return None, admission
 
     def _as_of_now(self, admission: Admission) -> Admission:
-        """An upload and a scan take their time: what the directory says now counts, not what it said before."""
+        """An upload, images and a scan take their time: what the directory says now counts, not what it said before."""
         snapshot = self.directory.current()
         if snapshot is admission.snapshot:
             return admission
@@ -310,8 +346,10 @@ class Gateway:
         record.stage("stamp", time.perf_counter() - began)
         return stamped, replicas
 
-    def _replicas(self, request: ClientRequest, scope: Scope) -> Sequence[Pool]:
-        """Who may take the request: of the engine by whose table it was read, also where a scan took its time."""
+    def _replicas(self, request: ClientRequest | UnfetchedRequest, scope: Scope) -> Sequence[Pool]:
+        """Who may take the request: of the engine by whose table it was read, also where images or a scan took their
+        time.
+        """
         operation = request.endpoint.operation
         if self.engines.endpoint(scope, request.model, operation) is not request.endpoint:
             raise EngineUnavailable(

@@ -38,6 +38,9 @@ def faulty_certificates(settings: Settings) -> Iterator[Fault]:
     made: dict[str, Callable[[], ssl.SSLContext]] = {}
     if settings.public.tls is not None:
         made["public.tls"] = partial(listener_context, settings.public.tls)
+    for number, engine in enumerate(settings.engines):
+        if engine.media_private_ca is not None:
+            made[f"engines.{number}.media_private_ca"] = partial(client_context, engine.media_private_ca, None)
     for key, place in _places(settings):
         if place.ca is not None:
             made[f"{key}.ca"] = partial(client_context, place.ca, None)
