@@ -107,7 +107,7 @@ class EngineLimits:
     # Levels of objects and arrays in a schema or in tools. vLLM takes 64, and up to 8 wrap a schema.
     schema_depth: AtLeastOne = 72
     media_parts: AtLeastOne = 16  # With `media`: images in one request.
-    media_bytes: Size = 8 * 1024 * 1024  # With `media`: one image, decoded.
+    media_bytes: Size = 8 * 1024 * 1024  # With `media`: one image, decoded, sent or fetched.
     fields: tuple[AddedField, ...] = ()  # Fields beyond the profile's.
 
 
@@ -129,6 +129,16 @@ class Engine:
     # Each gets an identity that saltgate makes of the salt and the image, because the engine's caches of media know no
     # salt. For vllm only, and with proof "strict" only; what is proven of it stands in `proxy/threat-model.md`.
     media: Flag = False
+    # With `media`: hosts that saltgate fetches images from where a client names them by an https:// address in place of
+    # sending them; the engine sees the image and never the address. Each is compared as it is written: a whole name in
+    # small letters, with a :port or without, no wildcard. Only public addresses of these names are used. Absent: no
+    # address is fetched.
+    media_hosts: SomeOf[Text] | None = None
+    # The same for hosts of a private network (10/8, 172.16/12, 192.168/16, 100.64/10, fc00::/7) and of this machine:
+    # names, or plain addresses. http:// is for localhost, 127.0.0.0/8 and ::1 only. Link-local addresses, where clouds
+    # keep credentials, are never asked. Whoever may ask this engine's models can have any path of these hosts fetched.
+    media_private_hosts: SomeOf[Text] | None = None
+    media_private_ca: ReadableFile | None = None  # PEM file of the private authority of `media_private_hosts`.
     ca: ReadableFile | None = None  # PEM file of a private authority.
     client_cert: ClientCertificate | None = None  # Shown to the engine.
     limits: EngineLimits = field(default_factory=EngineLimits)  # What one request may ask.
@@ -279,6 +289,7 @@ class Timeouts:
     idle: Duration = 300.0  # Between two reads of a running answer.
     stall: Duration = 120.0  # A client that takes nothing that long while bytes wait for it is cut.
     request: Duration = 60.0  # A client's request, head and body, must have arrived by then.
+    media: Duration = 10.0  # All images of a request that saltgate fetches (`media_hosts`) must be there by then.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -317,6 +328,9 @@ class Settings:
     """The whole configuration."""
 
     workers: Count = 1  # Processes that share the public port; 0 = one per core.
+    # Does a running answer end when its caller is blocked or removed, or when his session or token is ended or revoked?
+    # Else it runs to its end, and only the next request is refused.
+    streams_end_on_revoke: Flag = True
     public: Public = field(default_factory=Public)
     admin: Admin = field(default_factory=Admin)
     engines: SomeOf[Engine]

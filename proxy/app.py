@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
+from pathlib import Path
 from typing import Final
 
 import structlog
@@ -31,14 +32,18 @@ from proxy.channel import WorkerState
 from proxy.cross_origin import CrossOrigin
 from proxy.desk import Desk
 from proxy.directory.connect import open_store, removal_policy
+from proxy.directory.remembered import RememberedScopes
 from proxy.directory.used_proofs import open_used_proofs
 from proxy.directory.view import DirectoryView
-from proxy.engines.kinds import profile_of
+from proxy.engines.kinds import image_origins, profile_of
+from proxy.fetching.fetcher import Fetcher
+from proxy.fetching.lookup import SystemLookup
 from proxy.gateway import Gateway, Policy
 from proxy.identity.callers import Callers
 from proxy.identity.issuers import TrustedIssuers, open_issuers
 from proxy.identity.possession import Possession
 from proxy.isolation.narrowing import Rule, Unseen, isolation_rule
+from proxy.isolation.remembered import RememberedSalts
 from proxy.isolation.ring import KeyRing
 from proxy.isolation.salt import SaltKey
 from proxy.isolation.unit import Level
@@ -85,7 +90,7 @@ class Gate:
     def lacking_keys(self) -> tuple[str, ...]:
         """The ids of salt keys that the directory's ring uses and the configuration lacks."""
         ring = self.view.current().ring if self.view.ready else None
-        return () if ring is None else self.gateway.keys.lacking(ring, self.gateway.wall_clock())
+        return () if ring is None else self.gateway.salts.keys.lacking(ring, self.gateway.wall_clock())
 
     def state(self) -> WorkerState:
         return WorkerState(self.waits_for(), self.gateway.relay.open_exchanges, self.metrics.snapshot().encode())
@@ -152,13 +157,17 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
         possession = Possession(public_url=public_url(settings), clock=time.time, used=used_proofs)
         scanner = Scanner(rules, limit_bytes=settings.isolation.scan_limit)
         stack.callback(scanner.close)
+        lookup = SystemLookup()
+        stack.callback(lookup.close)
         gateway = Gateway(
             identities=Callers(issuers, possession),
             directory=view,
-            keys=keys,
+            scopes=RememberedScopes(policy(settings).scope),
+            salts=RememberedSalts(keys),
             rules=scanner,
             engines=engines,
             desk=Desk({}),
+            images=Fetcher(lookup, seconds=settings.timeouts.media, tls=image_tls(settings.engines)),
             relay=Relay(
                 Patience(first_byte=settings.timeouts.first_byte, idle=settings.timeouts.idle),
                 violated=metrics.isolation_violation,
@@ -168,7 +177,10 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
             wall_clock=time.time,
         )
         gate = Gate(_front(gateway, recorder, settings), gateway, issuers, view, engines, metrics)
-        await stack.enter_async_context(_running(view.follow(), engines.follow(), _tell_states(gate)))
+        endless = [view.follow(), engines.follow(), _tell_states(gate)]
+        if settings.streams_end_on_revoke:
+            endless.append(gateway.follow_revocations())
+        await stack.enter_async_context(_running(*endless))
         yield gate
 
 
@@ -261,6 +273,13 @@ def _front(gateway: Gateway, recorder: Recorder, settings: Settings) -> Front:
 def issuer_tls(issuers: tuple[IssuerSettings, ...]) -> dict[str, ssl.SSLContext]:
     """The contexts of those issuers that have an authority or a client certificate of their own."""
     return {i.issuer: client_context(i.ca, i.client_cert) for i in issuers if i.ca or i.client_cert}
+
+
+def image_tls(engines: tuple[EngineSettings, ...]) -> dict[Path | None, ssl.SSLContext]:
+    """The contexts of the hosts that images are fetched from, by the file of their authority; None is the system's."""
+    found = [place for engine in engines if (place := image_origins(engine)) is not None]
+    files = {origin.ca for place in found for origin in place.origins.values()}
+    return {file: client_context(file, None) for file in files}
 
 
 def configured_engine(engine: EngineSettings, connect_seconds: float) -> Engine:

@@ -9,9 +9,10 @@ step that could be skipped, because the next one needs what it returns.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from functools import partial
+from typing import Final, NamedTuple, Protocol
 
 from aiohttp import web
 
@@ -28,20 +29,23 @@ from proxy.certificates import ClientCertificates
 from proxy.cross_origin import CrossOrigin
 from proxy.desk import PageAnswer, Visit
 from proxy.directory.membership import Named, select_scope
+from proxy.directory.remembered import RememberedScopes
 from proxy.directory.snapshot import Snapshot
-from proxy.engines.body import ClientRequest, open_body, read_request
+from proxy.engines.body import ClientRequest, UnfetchedRequest, open_body, read_request, with_images
 from proxy.engines.presented import presented_salt
 from proxy.engines.profile import Endpoint, Operation
+from proxy.engines.remote import Address
 from proxy.engines.stamp import CountRequest, StampedRequest, count, stamp
 from proxy.identity import Identity
 from proxy.identity.shown import Shown
 from proxy.isolation.narrowing import Narrowed
-from proxy.isolation.ring import KeyRing
+from proxy.isolation.remembered import RememberedSalts
 from proxy.isolation.scope import Scope
 from proxy.isolation.unit import Level
-from proxy.refusals import Draining, EndpointNotAllowed, EngineUnavailable, Refusal
+from proxy.refusals import Draining, EndpointNotAllowed, EngineUnavailable, Forbidden, Refusal, Unauthenticated
 from proxy.relay.answer import PAGE_LINES, Answer
-from proxy.relay.downstream import ClientGone
+from proxy.relay.departure import unless_gone
+from proxy.relay.downstream import ClientGone, Downstream
 from proxy.relay.pool import Pool
 from proxy.relay.relay import Relay
 from proxy.routes import (
@@ -69,6 +73,10 @@ class Directory(Protocol):
     """What callers may act for, as of now. Raises DirectoryUnavailable where that is not known any more."""
 
     def current(self) -> Snapshot: ...
+
+    async def next_after(self, snapshot: Snapshot | None) -> Snapshot:
+        """What the directory says, as soon as that is not `snapshot` any more."""
+        ...
 
 
 class Engines(Protocol):
@@ -115,6 +123,16 @@ MAXIMUM_FORM_BYTES: Final = 64 * 1024
 """What a form or a logout token may have."""
 
 
+class Images(Protocol):
+    """The images that requests name by their addresses."""
+
+    async def fetched(self, request: UnfetchedRequest, *, most_bytes: int) -> Mapping[Address, bytes]:
+        """Every image of the request, which may not be larger than that with all of them in it. Raises InvalidRequest,
+        BodyTooLarge, EngineBusy.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """The deployment's own word where the directory says nothing, and the limits of what is read.
@@ -142,8 +160,7 @@ class Policy:
         return select_scope(snapshot, identity, named, default_unit=self.unit, default_show_reuse=self.show_reuse)
 
 
-@dataclass(frozen=True, slots=True)
-class Admission:
+class Admission(NamedTuple):
     """A caller who may go on, and what that rests on."""
 
     identity: Identity
@@ -152,8 +169,14 @@ class Admission:
     scope: Scope
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Read(NamedTuple):
+    """What a caller asks for, before the images that are elsewhere are in it; and the salt, as in `Asked`."""
+
+    request: ClientRequest | UnfetchedRequest
+    presented: str | None
+
+
+class Asked(NamedTuple):
     """What a caller asks for; and where he is another saltgate, the salt that he stamped."""
 
     request: ClientRequest
@@ -169,10 +192,12 @@ class Gateway:
 
     identities: Identities
     directory: Directory
-    keys: KeyRing
+    scopes: RememberedScopes
+    salts: RememberedSalts
     rules: Rules
     engines: Engines
     desk: Desk
+    images: Images
     relay: Relay
     recorder: Recorder
     policy: Policy
@@ -205,8 +230,10 @@ class Gateway:
 
     def _route(self, request: web.BaseRequest, target: str) -> Route:
         """A preflight has the route of the request that it asks about; it is answered before anybody is identified."""
+        if request.method != "OPTIONS" or self.policy.cross_origin is None:
+            return find_route(request.method, target)
         methods = request.headers.getall("Access-Control-Request-Method", ())
-        if self.policy.cross_origin is None or request.method != "OPTIONS" or len(methods) != 1:
+        if len(methods) != 1:
             return find_route(request.method, target)
         route = find_route(methods[0], target)
         origin = self.policy.cross_origin.allowed(request.headers.getall("Origin", ()))
@@ -243,10 +270,33 @@ class Gateway:
             request, maximum_bytes=self.policy.maximum_body_bytes, seconds=self.policy.request_seconds
         )
         record.stage("body", time.perf_counter() - began)
-        asked, admission = self._read(route.wanted, body, admission, record)
+        read, admission = self._read(route.wanted, body, admission, record)
+        asked, admission = await self._fetch(read, request, admission, record)
         content, admission = await self._scan(asked, admission, record)
         stamped, replicas = self._stamp(asked, content, admission, record)
-        return await self.relay.relay(stamped, replicas, request, record)
+        return await self.relay.relay(stamped, replicas, request, record, partial(self._standing, admission))
+
+    async def follow_revocations(self) -> None:
+        """End what is running for callers who may have it no more, as soon as the directory says so. Endless."""
+        snapshot: Snapshot | None = None
+        while True:
+            snapshot = await self.directory.next_after(snapshot)
+            await self.relay.end_revoked()
+
+    def _standing(self, admission: Admission) -> Refusal | None:
+        """Why the caller would not be let in for the same scope any more, where that is the directory's word.
+
+        A directory that cannot be read says nothing, and what a caller named no scope for may be ambiguous by now.
+        """
+        scope = admission.scope
+        named = admission.named._replace(workspace=scope.workspace, project=scope.project)
+        try:
+            self.scopes.scope(self.directory.current(), admission.identity, named)
+        except (Forbidden, Unauthenticated) as refusal:
+            return refusal
+        except Refusal:
+            return None
+        return None
 
     async def _visited(self, request: web.BaseRequest, page: Page) -> PageAnswer:
         body = b""
@@ -274,12 +324,12 @@ class Gateway:
         authenticated = time.perf_counter()
         record.stage("auth", authenticated - began)
         snapshot = self.directory.current()
-        admission = Admission(identity, named, snapshot, self.policy.scope(snapshot, identity, named))
+        admission = Admission(identity, named, snapshot, self.scopes.scope(snapshot, identity, named))
         record.scoped(admission.scope.workspace, admission.scope.project, admission.scope.collection)
         record.stage("directory", time.perf_counter() - authenticated)
         return admission
 
-    def _read(self, wanted: Generate, body: bytes, admission: Admission, record: Record) -> tuple[Asked, Admission]:
+    def _read(self, wanted: Generate, body: bytes, admission: Admission, record: Record) -> tuple[Read, Admission]:
         """What is asked, by the table of the engine that serves its model, and the admission as of now."""
         began = time.perf_counter()
         opened = open_body(body)
@@ -287,9 +337,24 @@ class Gateway:
         endpoint = self.engines.endpoint(admission.scope, opened.model, wanted.operation)
         request = read_request(endpoint, opened)
         in_front = endpoint.salt is not None and self.policy.is_gate(admission.identity)
-        asked = Asked(request, presented_salt(opened) if in_front else None)
+        read = Read(request, presented_salt(opened) if in_front else None)
         record.stage("stamp", time.perf_counter() - began)
-        return asked, admission
+        return read, admission
+
+    async def _fetch(
+        self, read: Read, client: web.BaseRequest, admission: Admission, record: Record
+    ) -> tuple[Asked, Admission]:
+        """What is asked, with the images in it that were elsewhere, and the admission as of then."""
+        if isinstance(read.request, ClientRequest):
+            return Asked(read.request, read.presented), admission
+        began = time.perf_counter()
+        self._replicas(read.request, admission.scope)  # for an engine that would not get it, nothing is fetched
+        downstream = client.protocol
+        assert isinstance(downstream, Downstream)
+        work = self.images.fetched(read.request, most_bytes=self.policy.maximum_body_bytes)
+        request = with_images(read.request, await unless_gone(downstream, work))
+        record.stage("fetch", time.perf_counter() - began)
+        return Asked(request, read.presented), self._as_of_now(admission)
 
     async def _scan(self, asked: Asked, admission: Admission, record: Record) -> tuple[Level | None, Admission]:
         """The border that the rules of the workspace give to what is asked, and the admission as of then."""
@@ -305,11 +370,11 @@ class Gateway:
         return None, admission
 
     def _as_of_now(self, admission: Admission) -> Admission:
-        """An upload and a scan take their time: what the directory says now counts, not what it said before."""
+        """An upload, images and a scan take their time: what the directory says now counts, not what it said before."""
         snapshot = self.directory.current()
         if snapshot is admission.snapshot:
             return admission
-        scope = self.policy.scope(snapshot, admission.identity, admission.named)
+        scope = self.scopes.scope(snapshot, admission.identity, admission.named)
         return Admission(admission.identity, admission.named, snapshot, scope)
 
     def _stamp(
@@ -325,16 +390,18 @@ class Gateway:
         if request.endpoint.salt is None:
             record.stage("stamp", time.perf_counter() - began)
             return count(request, request_id=record.request_id), replicas
-        salt = self.keys.salt(unit, admission.snapshot.ring, self.wall_clock())
+        salt = self.salts.salt(unit, admission.snapshot.ring, self.wall_clock())
         if asked.presented is not None:
-            salt = self.keys.within(salt, asked.presented)
+            salt = self.salts.keys.within(salt, asked.presented)
         record.stamped(salt.fingerprint, salt.key_id, salt.epoch)
         stamped = stamp(request, salt, request_id=record.request_id, show_reuse=scope.show_reuse)
         record.stage("stamp", time.perf_counter() - began)
         return stamped, replicas
 
-    def _replicas(self, request: ClientRequest, scope: Scope) -> Sequence[Pool]:
-        """Who may take the request: of the engine by whose table it was read, also where a scan took its time."""
+    def _replicas(self, request: ClientRequest | UnfetchedRequest, scope: Scope) -> Sequence[Pool]:
+        """Who may take the request: of the engine by whose table it was read, also where images or a scan took their
+        time.
+        """
         operation = request.endpoint.operation
         if self.engines.endpoint(scope, request.model, operation) is not request.endpoint:
             raise EngineUnavailable(

@@ -47,6 +47,9 @@ def faulty_certificates(settings: Settings) -> Iterator[Fault]:
         made["public.tls"] = partial(listener_context, replace(settings.public.tls, client_ca=None))
         if settings.public.tls.client_ca is not None:
             made["public.tls.client_ca"] = partial(client_context, settings.public.tls.client_ca, None)
+    for number, engine in enumerate(settings.engines):
+        if engine.media_private_ca is not None:
+            made[f"engines.{number}.media_private_ca"] = partial(client_context, engine.media_private_ca, None)
     for key, place in _places(settings):
         if place.ca is not None:
             made[f"{key}.ca"] = partial(client_context, place.ca, None)

@@ -44,6 +44,8 @@ async def read_upload(
         if transport is not None:
             transport.write(_CONTINUE)
     try:
+        if request.content.is_eof():  # it came with its head: nothing to wait for
+            return _bounded(request.content.read_nowait(), maximum_bytes)
         async with asyncio.timeout(seconds):
             return await _collect(request, maximum_bytes)
     except TimeoutError:
@@ -76,6 +78,12 @@ async def _collect(request: web.BaseRequest, maximum_bytes: int) -> bytes:
             raise _too_large(maximum_bytes)
         pieces.append(piece)
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _bounded(body: bytes, maximum_bytes: int) -> bytes:
+    if len(body) > maximum_bytes:
+        raise _too_large(maximum_bytes)
+    return body
 
 
 def _too_large(maximum_bytes: int) -> BodyTooLarge:

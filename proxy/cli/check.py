@@ -24,6 +24,7 @@ from config.settings import Settings
 from proxy.app import configured_engine, issuer_tls
 from proxy.assurance.engines import Engine, served_by
 from proxy.cli.check_engine import replica_lines
+from proxy.cli.check_images import image_lines
 from proxy.cli.configuration import add_configuration
 from proxy.cli.lines import Level, Line
 from proxy.directory.connect import open_store, removal_policy
@@ -147,6 +148,7 @@ async def _check(settings: Settings, show: _Told | _Shown) -> None:
             for replica, url in zip(engine.replicas, configured.urls, strict=True):
                 lines = replica_lines(engine, replica, configured, url, SaltKey(key.id, key.secret.value))
                 parts.append(tasks.create_task(_collected(lines)))
+            parts.append(tasks.create_task(_collected(image_lines(configured))))
         for part in parts:
             for line in await part:
                 show.line(line)

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from proxy.cli.explanation import Explanation, Serving, Sharing
+from proxy.directory.membership import Named
 from proxy.directory.model import Fault
 from proxy.identity import Identity
 from proxy.isolation.salt import Salt
@@ -149,6 +150,8 @@ def _told(explanation: Explanation, step: str, found: object, model: str | None)
             yield step, _told_scope(found)
         case Serving():
             yield from _told_serving(found)
+        case Named():
+            pass  # what the request names shows in the scope
         case tuple():
             yield step, f"none named; this scope may use {listed(found, at_most=_LISTED_AT_MOST) or 'none'}"
         case Decision():
@@ -156,7 +159,7 @@ def _told(explanation: Explanation, step: str, found: object, model: str | None)
         case Salt():
             yield step, f"fingerprint {found.fingerprint}, epoch {found.epoch}, key {found.key_id}"
         case _:
-            pass  # what the request names and what the directory says show in the scope
+            pass  # so does what the directory says
 
 
 def _told_identity(identity: Identity) -> Iterator[tuple[str, str]]:

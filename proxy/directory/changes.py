@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from proxy.directory.endings import LONGEST_SECONDS, Ending, over
 from proxy.directory.model import (
     Directory,
     DirectoryFaults,
@@ -40,6 +41,7 @@ class Change:
     `whole` is the new directory where the deed replaces all of it; `ring` is there only where none was, `turned` is the
     ring with another key or plan. `unit_key` is a unit and its own key from now on, None for none. `uncounted` should
     have been raised and cannot be, because their record of raises is damaged; their workspace is out of service.
+    `forgotten` names the records of endings that nobody needs any more.
     """
 
     workspaces: Mapping[str, bytes | None] = field(default_factory=dict)
@@ -50,12 +52,14 @@ class Change:
     unit_key: tuple[Unit, str | None] | None = None
     block: tuple[str, Member] | None = None
     unblock: tuple[str, Member] | None = None
+    endings: tuple[Ending, ...] = ()
+    forgotten: tuple[str, ...] = ()
     whole: Directory | None = None
 
     @property
     def is_empty(self) -> bool:
         records = (self.workspaces, self.raises, self.ring, self.turned, self.unit_key, self.block, self.unblock)
-        return not any(records)
+        return not any((*records, self.endings))
 
 
 Deed = Callable[[Records], Change]
@@ -146,6 +150,19 @@ def make_ring(new_ring: Ring) -> Deed:
 def make_first_ring(first_key: str) -> Deed:
     """`make_ring` with a ring that begins at the moment at which none was found."""
     return lambda records: make_ring(fresh_ring(first_key, now=records.now))(records)
+
+
+def end(*endings: Ending) -> Deed:
+    """Make these over, on every worker within a second. What nobody needs to know any more is forgotten."""
+
+    def decide(records: Records) -> Change:
+        if any(ending.until > records.now + LONGEST_SECONDS for ending in endings):
+            raise ChangeRefused("an ending is kept for a year at most")
+        known = records.endings.records
+        new = tuple(ending for ending in endings if ending not in known.values())
+        return Change(endings=new, forgotten=over(records.endings, records.now) if new else ())
+
+    return decide
 
 
 def grant(workspace_name: str, project_name: str, member: Member) -> Deed:

@@ -20,6 +20,8 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 
 from proxy.directory.changes import Change, ChangeRefused, Deed, bring_up_to, pause_before
+from proxy.directory.endings import record_name as ending_record
+from proxy.directory.endings import record_value
 from proxy.directory.model import Directory, DirectoryFaults, Fault, directory_from_toml, directory_to_toml
 from proxy.directory.records import RawRecords, Records, block_record, parse_records, ring_record
 from proxy.directory.removal import RemovalPolicy
@@ -52,6 +54,7 @@ class _State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ring: _RingRecord | None = None
     raises: dict[str, int] = {}
     unit_keys: dict[str, str] = {}
+    endings: dict[str, str] = {}
 
 
 class _Version(NamedTuple):
@@ -266,6 +269,7 @@ def _records(state: _State, stamp: bytes, faults: tuple[Fault, ...], *, now: flo
         ring={} if state.ring is None else _bytes_of(msgspec.structs.asdict(state.ring)),
         raises=_bytes_of(state.raises),
         unit_keys=_bytes_of(state.unit_keys),
+        endings=_bytes_of(state.endings),
     )
     return parse_records(raw, stamp=stamp, now=now, faults=faults)
 
@@ -293,6 +297,9 @@ def _applied(state: _State, change: Change) -> _State:
         unit_keys.pop(record_name(unit), None)
         if key_id is not None:
             unit_keys[record_name(unit)] = key_id
+    endings = {name: value for name, value in state.endings.items() if name not in change.forgotten}
+    for ending in change.endings:
+        endings[ending_record(ending.of, ending.issuer, ending.name)] = record_value(ending)
     ring = change.ring or change.turned
     blocks = set(state.blocks) - ({block_record(*change.unblock)} if change.unblock else set())
     return _State(
@@ -302,4 +309,5 @@ def _applied(state: _State, change: Change) -> _State:
         ring=state.ring if ring is None else msgspec.convert(ring_record(ring), _RingRecord),
         raises=raises,
         unit_keys=unit_keys,
+        endings=endings,
     )

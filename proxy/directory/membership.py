@@ -7,14 +7,14 @@ could not even be a name: nobody can ask this gate who its customers are.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from heapq import merge
 from itertools import groupby, islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from proxy.directory.model import Member, Project, Workspace, group, user
 from proxy.directory.snapshot import Snapshot
 from proxy.identity import Identity
+from proxy.identity.reasons import Reason, invalid_token
 from proxy.isolation.scope import Scope
 from proxy.isolation.sharing import Line
 from proxy.isolation.unit import Level, is_name
@@ -36,8 +36,7 @@ _NAME_BOTH: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Named:
+class Named(NamedTuple):
     """What the request itself names, as sent: headers or path. None where it names nothing."""
 
     workspace: str | None = None
@@ -51,11 +50,11 @@ def select_scope(
 ) -> Scope:
     """The scope of one request. The defaults are the deployment's policy (`[isolation]`).
 
-    Raises Blocked, NotAMember, ScopeRequired, InvalidRequest, and SaltUnavailable where there is no ring: then Redis
-    is new or was lost, and its emptiness says nothing about the caller.
+    Raises InvalidToken for a sign-in that was ended, Blocked, NotAMember, ScopeRequired, InvalidRequest, and
+    SaltUnavailable where there is no ring: then Redis is new or was lost, and its emptiness says nothing about the
+    caller.
     """
-    members = _members_of(identity)
-    _refuse_blocked(snapshot, identity, members)
+    members = admit(snapshot, identity)
     if snapshot.ring is None:
         raise SaltUnavailable(
             "saltgate has no salt ring that it can read. The operator makes it with `saltgate directory import`.",
@@ -81,6 +80,15 @@ def select_scope(
         narrower=named.narrower,
         show_reuse=default_show_reuse if workspace.show_reuse is None else workspace.show_reuse,
     )
+
+
+def admit(snapshot: Snapshot, identity: Identity) -> tuple[Member, ...]:
+    """As whom the directory may know the identity. Raises InvalidToken where what it rests on is over, and Blocked."""
+    if snapshot.endings.has_ended(identity):
+        raise invalid_token(Reason.ENDED)
+    members = _members_of(identity)
+    _refuse_blocked(snapshot, identity, members)
+    return members
 
 
 def policy_of(workspace: Workspace, project: Project, default_unit: Level) -> tuple[Level, Line]:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from proxy.directory.endings import Endings, parse_endings
 from proxy.directory.model import Fault, Member, is_issuer, parse_member
 from proxy.isolation.ring import Plan, Ring, record_name, unit_fields
 from proxy.isolation.unit import unit_of
@@ -29,7 +30,7 @@ _RING_FIELDS: Final = _PLAN_FIELDS | _RING_FORMS.keys()
 
 @dataclass(frozen=True, slots=True)
 class RawRecords:
-    """The six records as bytes. Missing ones are empty."""
+    """The seven records as bytes. Missing ones are empty."""
 
     generation: bytes
     workspaces: Mapping[bytes, bytes]
@@ -37,6 +38,7 @@ class RawRecords:
     ring: Mapping[bytes, bytes]
     raises: Mapping[bytes, bytes]
     unit_keys: Mapping[bytes, bytes]
+    endings: Mapping[bytes, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ class Records:
     faults: tuple[Fault, ...]
     raises: Mapping[str, int]
     damaged: frozenset[str]
+    endings: Endings
     now: float
 
 
@@ -70,6 +73,7 @@ def parse_records(raw: RawRecords, *, stamp: bytes, now: float, faults: Iterable
     keys = _unit_records(raw.unit_keys, "unit_keys", _KEY_ID, found)
     counts = {unit: int(count) for unit, count in raises.well.items()}
     ring = _ring(raw.ring, counts, keys.well, found)
+    endings = _endings(raw.endings, found)
     unsafe = raises.unsafe | keys.unsafe
     reaches_all = raises.reaches_all or keys.reaches_all
     return Records(
@@ -80,11 +84,19 @@ def parse_records(raw: RawRecords, *, stamp: bytes, now: float, faults: Iterable
         ring=None if reaches_all else ring,
         ring_is_missing=not raw.ring,
         unsafe=unsafe,
-        faults=tuple(found),
         raises=counts,
         damaged=raises.damaged,
+        endings=endings,
+        faults=tuple(found),
         now=now,
     )
+
+
+def _endings(raw: Mapping[bytes, bytes], faults: list[Fault]) -> Endings:
+    texts = ((name.decode("utf-8", "replace"), value.decode("ascii", "replace")) for name, value in raw.items())
+    endings, faulty = parse_endings(texts)
+    faults += [Fault("endings", "a record cannot be read; delete it when what it ended is over") for _ in faulty]
+    return endings
 
 
 def block_record(issuer: str, member: Member) -> str:

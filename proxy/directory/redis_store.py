@@ -13,6 +13,8 @@ from redis.exceptions import WatchError
 
 from config.settings import Directory as Settings
 from proxy.directory.changes import Change, Deed, pause_before
+from proxy.directory.endings import record_name as ending_record
+from proxy.directory.endings import record_value
 from proxy.directory.records import RawRecords, Records, block_record, parse_records, ring_record
 from proxy.directory.redis_connection import LONG_SECONDS, PREFIX, SHORT_SECONDS, bounded, connection_pool
 from proxy.directory.store import StoreUnavailable, unix_now
@@ -24,6 +26,7 @@ BLOCKS: Final = PREFIX + "blocks"
 RING: Final = PREFIX + "ring"
 RAISES: Final = PREFIX + "raises"
 UNIT_KEYS: Final = PREFIX + "unit_keys"
+ENDINGS: Final = PREFIX + "endings"
 CHANGES: Final = PREFIX + "changes"
 
 _Command = tuple[str | bytes | int, ...]
@@ -34,6 +37,7 @@ _READ: Final[tuple[_Command, ...]] = (
     ("HGETALL", RING),
     ("HGETALL", RAISES),
     ("HGETALL", UNIT_KEYS),
+    ("HGETALL", ENDINGS),
 )
 
 _ATTEMPTS: Final = 60
@@ -76,7 +80,7 @@ class RedisStore:
     async def change(self, deed: Deed) -> Change:
         for attempt in range(_ATTEMPTS):
             async with bounded(2 * LONG_SECONDS), self._redis.pipeline(transaction=True) as pipe:
-                await pipe.watch(GENERATION, WORKSPACES, BLOCKS, RING, RAISES, UNIT_KEYS)
+                await pipe.watch(GENERATION, WORKSPACES, BLOCKS, RING, RAISES, UNIT_KEYS, ENDINGS)
                 # The clock after WATCH: if a ring that is missing now is made by another and lost again before this
                 # change is written, it is not written.
                 records = await _watched_records(pipe, self._clock())
@@ -125,10 +129,11 @@ def _records(
     ring: Mapping[bytes, bytes],
     raises: Mapping[bytes, bytes],
     unit_keys: Mapping[bytes, bytes],
+    endings: Mapping[bytes, bytes],
     *,
     now: float,
 ) -> Records:
-    raw = RawRecords(generation or b"", workspaces, blocks, ring, raises, unit_keys)
+    raw = RawRecords(generation or b"", workspaces, blocks, ring, raises, unit_keys, endings)
     return parse_records(raw, stamp=_stamp(generation, ring.get(b"id")), now=now)
 
 
@@ -154,6 +159,10 @@ def _commands(change: Change) -> Iterator[_Command]:
         yield "SADD", BLOCKS, block_record(*change.block)
     if change.unblock is not None:
         yield "SREM", BLOCKS, block_record(*change.unblock)
+    for ending in change.endings:
+        yield "HSET", ENDINGS, ending_record(ending.of, ending.issuer, ending.name), record_value(ending)
+    if change.forgotten:
+        yield "HDEL", ENDINGS, *change.forgotten
     yield "INCR", GENERATION
     yield "PUBLISH", CHANGES, "changed"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from proxy.directory.endings import NOTHING_ENDED, Endings
 from proxy.directory.model import Directory, DirectoryFaults, Fault, Member, Workspace, workspace_from_json
 from proxy.directory.records import Records
 from proxy.isolation.ring import Ring
@@ -18,6 +19,7 @@ class Snapshot:
     blocks: Mapping[str, frozenset[Member]]
     ring: Ring | None
     generation: int
+    endings: Endings = NOTHING_ENDED
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ def read(records: Records, previous: Reading) -> Reading:
             if found:
                 faults[name] = found
     directory = previous.snapshot.directory.changed(changes) if changes else previous.snapshot.directory
-    snapshot = Snapshot(directory, records.blocks, records.ring, records.generation)
+    snapshot = Snapshot(directory, records.blocks, records.ring, records.generation, records.endings)
     if directory is previous.snapshot.directory and snapshot == previous.snapshot:
         snapshot = previous.snapshot  # the same object: who compares by identity sees no change where there is none
     return Reading(snapshot, documents, faults, records.faults)

@@ -12,6 +12,7 @@ from proxy.engines.kinds import PROFILES
 from proxy.engines.kinds.vllm import vllm_with_images
 from proxy.engines.media import TYPES
 from proxy.engines.profile import Endpoint, Line, Profile
+from proxy.engines.remote import MAX_ADDRESS_CHARACTERS
 from proxy.engines.rules import Drops, Opens, Passes, Prompts, Refuses, Rule, Schema, Shape
 
 FIELDS: Final = Path(__file__).with_name("fields.md")
@@ -66,6 +67,12 @@ def _images() -> Iterator[str]:
         "Then these fields of these endpoints are as follows, and all else stays as it is. An image part goes up as "
         "`type`, `image_url` and a `uuid` of saltgate's own, the identity of the image under the request's salt; what "
         "a client wrote under that name is left out.\n"
+    )
+    yield (
+        "With `media_hosts` or `media_private_hosts` the URL may also be an address at one of these hosts, compared as "
+        "it is written: `https://host/path?query`, `http://` on loopback only, no user, no fragment, at most "
+        f"{MAX_ADDRESS_CHARACTERS} characters. saltgate fetches the image and sends it in the request, so the engine "
+        "never gets an address. Audio and video stay refused, by address and otherwise.\n"
     )
     for endpoint in vllm_with_images(EngineLimits()).endpoints:
         if endpoint.media is not None:

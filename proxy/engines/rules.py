@@ -175,29 +175,29 @@ class Opens:
 
     def _admit_object(self, where: str, members: dict[str, Raw]) -> dict[str, Raw]:
         """The object's own dict where nothing has to change, so that the array's own bytes can be sent."""
-        for sign in self.signs & members.keys():
-            if not self._is_own(sign, members):
-                raise InvalidRequest(self.refused[sign], param=f"{where}.{sign}", reason="member_refused")
+        if self.signs and not self.signs.isdisjoint(members):
+            self._refuse_signs(where, members)
         shape = self._shape(where, members)
-        kept = {name: raw for name, raw in members.items() if name in shape.members}
-        changed = len(kept) != len(members)
+        kept = members if shape.members.issuperset(members) else _only(members, shape.members)
         for name, values in shape.one_of.items():
             if name in kept and read_text(kept[name], f"{where}.{name}") not in values:
                 raise InvalidRequest(f"{where}.{name} must be one of: {_listed(values)}.", param=f"{where}.{name}")
         for name, opens in shape.opens.items():
             if name in kept:
-                admitted = opens.admit(f"{where}.{name}", kept[name])
-                changed |= admitted is not kept[name]
-                kept[name] = admitted
+                kept = _with(kept, members, name, opens.admit(f"{where}.{name}", kept[name]))
         if shape.text is not None and (shape.text not in kept or kind(kept[shape.text]) != STRING):
             raise InvalidRequest(f"{where}.{shape.text} must be a string.", param=f"{where}.{shape.text}")
         _check_kinds(where, kept, shape.texts, (STRING, NULL), "a string")
         _check_kinds(where, kept, shape.flags, (TRUE, FALSE, NULL), "true or false")
         if shape.image is not None:
             name, image = shape.image
-            kept[name] = image.admit(f"{where}.{name}", kept.get(name, _NULL))
-            changed = True
-        return kept if changed else members
+            kept = _with(kept, members, name, image.admit(f"{where}.{name}", kept.get(name, _NULL)))
+        return kept
+
+    def _refuse_signs(self, where: str, members: dict[str, Raw]) -> None:
+        for sign in self.signs & members.keys():
+            if not self._is_own(sign, members):
+                raise InvalidRequest(self.refused[sign], param=f"{where}.{sign}", reason="member_refused")
 
     def _is_own(self, sign: str, members: dict[str, Raw]) -> bool:
         raw = members.get(self.tag)
@@ -220,9 +220,24 @@ class Opens:
 _NULL: Final = Raw(b"null")
 
 
+def _only(members: dict[str, Raw], names: frozenset[str]) -> dict[str, Raw]:
+    return {name: raw for name, raw in members.items() if name in names}
+
+
+def _with(kept: dict[str, Raw], members: dict[str, Raw], name: str, admitted: Raw) -> dict[str, Raw]:
+    """`kept` with the admitted value. The client's own `members` are never changed."""
+    if admitted is kept.get(name):
+        return kept
+    changed = dict(kept) if kept is members else kept
+    changed[name] = admitted
+    return changed
+
+
 def _check_kinds(
     where: str, members: dict[str, Raw], names: frozenset[str], kinds: tuple[int, ...], must_be: str
 ) -> None:
+    if names.isdisjoint(members):
+        return
     for name in names & members.keys():
         if kind(members[name]) not in kinds:
             raise InvalidRequest(f"{where}.{name} must be {must_be}.", param=f"{where}.{name}")

@@ -20,7 +20,8 @@ class Identity:
     Only `proxy.identity` makes one, and only after every rule held. `groups_complete` is False where the issuer said
     that there are more groups than it could name (Entra's overage): then the groups are unknown, not absent.
     `expires_at` is Unix seconds: the end of what the credential proves. `client` is the OAuth client that the token
-    was issued to, where the issuer says so.
+    was issued to, where the issuer says so. What may be ended before it expires: `session` is the issuer's session
+    (`sid`) that it belongs to, `issued_at` (Unix seconds) when it was issued, `token_id` the personal access token.
     """
 
     issuer: str
@@ -30,3 +31,6 @@ class Identity:
     expires_at: float
     client: str | None = None
     method: str = "jwt"
+    session: str | None = None
+    issued_at: float | None = None
+    token_id: str | None = None

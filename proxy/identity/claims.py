@@ -37,6 +37,8 @@ def identify(token: VerifiedToken, *, rules: Issuer, now: float, sign_in_url: st
         groups_complete=not _groups_overflow(claims, rules),
         expires_at=expires_at,
         client=_client(claims, rules),
+        session=_session(claims),
+        issued_at=_time(claims, "iat", Reason.LIFETIME),
     )
     return bound(caller, claims)
 
@@ -132,6 +134,16 @@ def _subject(claims: Mapping[str, Json], rules: Issuer) -> str:
         raise invalid_token(Reason.SUBJECT)
     if _holds(value, _CONTROLS_AND_FORMATS):
         raise invalid_token(Reason.SUBJECT)
+    return value
+
+
+def _session(claims: Mapping[str, Json]) -> str | None:
+    """The issuer's session (OpenID Connect Back-Channel Logout 1.0 section 2.1), where the token tells it."""
+    value = claims.get("sid")
+    if value is None:
+        return None
+    if not isinstance(value, str) or not 0 < len(value) <= MAXIMUM_SUBJECT_CHARACTERS or _holds(value, _CONTROLS):
+        raise invalid_token(Reason.SESSION)
     return value
 
 

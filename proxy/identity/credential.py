@@ -104,6 +104,9 @@ _TEMPLATE: Final = re.compile(
 
 
 def _plausible(value: str, scheme: Scheme) -> Credential:
+    # Nearly always; no template has this form, and a token of ours may.
+    if len(value) <= MAXIMUM_TOKEN_BYTES and is_compact(value) and not value.startswith(PERSONAL_PREFIX):
+        return Credential(value, Form.SIGNED, scheme)
     if _TEMPLATE.fullmatch(value):
         raise invalid_token(Reason.TEMPLATE)
     # aiohttp decodes bytes from 0x80 to lone surrogates, which no later step could encode.
@@ -117,8 +120,6 @@ def _plausible(value: str, scheme: Scheme) -> Credential:
         return Credential(value, Form.PERSONAL, scheme)
     if value.count(".") == 4:
         raise invalid_token(Reason.ENCRYPTED)
-    if is_compact(value):
-        return Credential(value, Form.SIGNED, scheme)
     if _B64TOKEN.fullmatch(value):
         return Credential(value, Form.OPAQUE, scheme)
     raise invalid_token(Reason.OPAQUE)

@@ -41,6 +41,8 @@ class Reason(Enum):
     NOT_BOUND = "not_bound"
     NO_CERTIFICATE = "no_certificate"
     OTHER_CERTIFICATE = "other_certificate"
+    SESSION = "session"
+    ENDED = "ended"
     CLIENT = "client"
     GROUPS = "groups"
     FAULT = "fault"
@@ -94,6 +96,7 @@ _TEXTS: Final = {
     Reason.OTHER_CERTIFICATE: (
         "The token is bound to another client certificate. Send the request with the one that the token was issued to."
     ),
+    Reason.ENDED: "This sign-in was ended. Sign in again.",
     Reason.CLIENT: "The token was issued to a client that is not accepted here. Sign in through one that is.",
     Reason.GROUPS: "The token's groups are not lists of names. Tell your administrator.",
 }

@@ -163,13 +163,18 @@ async def gate_bed(
     kind: Kind = "vllm",
     limits: EngineLimits | None = None,
     media: bool = False,
+    private_hosts: tuple[str, ...] | None = None,
+    hosts: tuple[str, ...] | None = None,
+    private_ca: Path | None = None,
     also: Sequence[Engine] = (),
     proxies: Proxies | None = None,
     cors: Cors | None = None,
+    streams_end_on_revoke: bool = True,
 ) -> AsyncIterator[GateBed]:
     """A gate in front of `engines` (one URL each a replica of one engine) and those of `also`, on the directory that
     `document` describes. Without `filled` the directory is left as it is; without `issuer_answers` the issuer is
-    faulty. `gates` are the subjects that are saltgates in front of this one.
+    faulty. `hosts` and `private_hosts` are those that images are fetched from. `gates` are the subjects that are
+    saltgates in front of this one.
     """
     mint = TokenMint(algorithms=("RS256", "ES256"))
     async with IssuerServer(mint) as issuer, aiohttp.ClientSession() as session:
@@ -182,8 +187,12 @@ async def gate_bed(
             api_key=api_key,
             limits=limits or EngineLimits(),
             media=media,
+            media_hosts=hosts,
+            media_private_hosts=private_hosts,
+            media_private_ca=private_ca,
         )
         settings = Settings(
+            streams_end_on_revoke=streams_end_on_revoke,
             public=replace(public or Public(), listen="127.0.0.1:0", url="http://gate.test"),
             engines=(engine, *also),
             issuers=(issuer.settings(),),

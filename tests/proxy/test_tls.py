@@ -217,12 +217,22 @@ def test_every_certificate_that_cannot_be_used_is_told_by_its_key(authority: Aut
     plain = settings()
     faulty = settings(
         public=Public(tls=encrypted),
-        engines=(plain.engines[0], replace(plain.engines[0], ca=tmp_path / "empty.pem", client_cert=other)),
+        engines=(
+            replace(plain.engines[0], media_private_ca=tmp_path / "empty.pem"),
+            replace(plain.engines[0], ca=tmp_path / "empty.pem", client_cert=other),
+        ),
         issuers=(replace(plain.issuers[0], client_cert=other),),
         directory=replace(plain.directory, ca=tmp_path / "gone.pem"),
     )
     faults = list(faulty_certificates(faulty))
-    keys = ["public.tls", "engines.1.ca", "engines.1.client_cert", "issuers.0.client_cert", "directory.ca"]
+    keys = [
+        "public.tls",
+        "engines.0.media_private_ca",
+        "engines.1.ca",
+        "engines.1.client_cert",
+        "issuers.0.client_cert",
+        "directory.ca",
+    ]
     assert [fault.key for fault in faults] == keys
     assert all("PEM" in fault.message for fault in faults)
     assert not [fault for fault in faults if "PRIVATE" in fault.message or "secret-password" in fault.message]

@@ -184,13 +184,14 @@ def _messages(content: Opens) -> Opens:
     return chat_messages(content, "reasoning", "reasoning_content", "refusal", "task")
 
 
-def messages_with_images(limits: EngineLimits) -> dict[str, Line]:
+def messages_with_images(image: DataImage) -> dict[str, Line]:
     """The prompt where the engine is configured with `media`. Audio and video stay out: of a video vLLM makes several
     items, whose identities are not all the part's own (vllm/renderers/chat_utils.py, vision chunks)."""
     return lines(
-        "the prompt; images only in the request itself, each with an identity of saltgate's (`uuid`)",
+        "the prompt; images only in the request itself, each with an identity of saltgate's (`uuid`), or fetched by "
+        "saltgate and then as if they had been",
         "vllm/multimodal/processing/inputs.py",
-        {"messages": _messages(with_images(VLLM_CHAT_PARTS, DataImage(limits.media_bytes)))},
+        {"messages": _messages(with_images(VLLM_CHAT_PARTS, image))},
     )
 
 

@@ -1,0 +1,108 @@
+"""What was granted before and is over: sign-ins that were logged out, people whom an issuer ended, revoked tokens.
+
+A token that proves somebody for minutes or hours cannot be taken back by itself. An ending says that it is over, and
+each worker's view of the directory knows it within a second (contract section 4). Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from proxy.identity import Identity
+
+Of = Literal["session", "subject", "token"]
+
+LONGEST_SECONDS: Final = 366 * 24 * 3600
+"""No credential lives longer, so no ending needs to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """`of` a session of the issuer (`sid`), of all that an issuer gave a subject until then, or of a personal access
+    token, whose issuer is "". `at` and `until` are Unix seconds: from when it holds, and until when it must be known.
+    """
+
+    of: Of
+    issuer: str
+    name: str
+    at: int
+    until: int
+
+
+@dataclass(frozen=True, slots=True)
+class Endings:
+    """All that is over, by the record's name."""
+
+    records: Mapping[str, Ending] = field(default_factory=dict)
+
+    def has_ended(self, identity: Identity) -> bool:
+        """Whether what the identity rests on is over.
+
+        A subject's ending ends what was issued in its very second, too, and what does not tell when it was issued. It
+        does not end the subject's personal access tokens, which have endings of their own.
+        """
+        if not self.records:
+            return False
+        if identity.token_id is not None:
+            return record_name("token", "", identity.token_id) in self.records
+        issuer = identity.issuer
+        if identity.session is not None and record_name("session", issuer, identity.session) in self.records:
+            return True
+        ending = self.records.get(record_name("subject", issuer, identity.subject))
+        return ending is not None and (identity.issued_at is None or identity.issued_at < ending.at + 1)
+
+
+NOTHING_ENDED: Final = Endings()
+
+
+def record_name(of: Of, issuer: str, name: str) -> str:
+    """The record of an ending. Neither the kind nor an issuer has spaces, so the first two end them."""
+    return f"{of} {issuer} {name}"
+
+
+def record_value(ending: Ending) -> str:
+    """What the record holds."""
+    return f"{ending.at} {ending.until}"
+
+
+def over(endings: Endings, now: float) -> tuple[str, ...]:
+    """The records that nobody needs any more, at `now` in Unix seconds."""
+    return tuple(name for name, ending in endings.records.items() if ending.until < now)
+
+
+def parse_endings(records: Iterable[tuple[str, str]]) -> tuple[Endings, tuple[str, ...]]:
+    """The endings, and the names of the records that are none.
+
+    Where only the value cannot be read, the ending holds for ever: it was meant to end something.
+    """
+    found: dict[str, Ending] = {}
+    faulty: list[str] = []
+    for name, value in records:
+        ending = _ending(name, value)
+        if ending is not None:
+            found[name] = ending
+        if ending is None or ending.until == _FOR_EVER:
+            faulty.append(name)
+    return Endings(found), tuple(faulty)
+
+
+_FOR_EVER: Final = 10**15
+_KINDS: Final[Mapping[str, Of]] = {"session": "session", "subject": "subject", "token": "token"}
+
+
+def _ending(name: str, value: str) -> Ending | None:
+    kind, _, rest = name.partition(" ")
+    issuer, separator, named = rest.partition(" ")
+    of = _KINDS.get(kind)
+    if of is None or not separator or not named or (of == "token") != (issuer == ""):
+        return None
+    at, _, until = value.partition(" ")
+    if _is_time(at) and _is_time(until):
+        return Ending(of, issuer, named, int(at), int(until))
+    return Ending(of, issuer, named, _FOR_EVER, _FOR_EVER)
+
+
+def _is_time(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 12
