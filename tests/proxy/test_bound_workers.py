@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from base64 import b64encode
 from hashlib import sha256
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from tests.parts.dpop import DpopClient
 from tests.parts.gate_bed import chat
 from tests.parts.redis_server import RedisServer
 from tests.parts.tokens import base64url
-from tests.proxy.test_server import serving
+from tests.proxy.test_server import Served, serving
 from tests.proxy.test_tls import Authority
 
 pytestmark = pytest.mark.process
@@ -70,3 +71,40 @@ async def test_certificates_of_clients_reach_the_gate_in_a_worker(redis: RedisSe
                     session.post(served.url + "/v1/chat/completions", json=chat(), headers=headers) as answer,
                 ):
                     assert answer.status == status
+
+
+@pytest.mark.parametrize(("trusted", "status"), [("127.0.0.1", 200), ("unix", 401)])
+async def test_a_front_is_known_by_its_address_in_a_worker_too(
+    redis: RedisServer, tmp_path: Path, trusted: str, status: int
+) -> None:
+    proxies = f'[proxies]\ntrusted = ["{trusted}"]\nclient_certificate_header = "Client-Cert"'
+    async with serving(redis, tmp_path, more=proxies) as served:
+        await served.until("/readyz", 200)
+        await _told(served, served.session, served.url, status)
+
+
+@pytest.mark.parametrize(("trusted", "status"), [("127.0.0.0/8", 401), ("unix", 200)])
+async def test_a_front_at_our_unix_socket_is_one_in_a_worker_too(
+    redis: RedisServer, tmp_path: Path, trusted: str, status: int
+) -> None:
+    proxies = (
+        f'url = "https://gate.test"\n[proxies]\ntrusted = ["{trusted}"]\nclient_certificate_header = "Client-Cert"'
+    )
+    socket = tmp_path / "s"
+    async with (
+        serving(redis, tmp_path, more=public + proxies, listen=f"unix:{socket}") as served,
+        aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(socket))) as session,
+    ):
+        await served.until("/readyz", 200)
+        await _told(served, session, "http://gate", status)
+
+
+async def _told(served: Served, session: aiohttp.ClientSession, url: str, status: int) -> None:
+    """What a request gets whose certificate stands in a header."""
+    cnf = {"x5t#S256": base64url(sha256(b"certificate").digest())}
+    headers = PROJECT | {
+        "Authorization": f"Bearer {served.mint.token(groups=(), claims={'cnf': cnf})}",
+        "Client-Cert": f":{b64encode(b'certificate').decode()}:",
+    }
+    async with session.post(url + "/v1/chat/completions", json=chat(), headers=headers) as answer:
+        assert answer.status == status
