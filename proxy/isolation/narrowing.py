@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
@@ -52,9 +52,16 @@ class Rule:
     def holds_in(self, workspace: str) -> bool:
         return self.workspaces is None or workspace in self.workspaces
 
-    def finds(self, forms: Forms) -> bool:
+    def finds(self, forms: Forms, go_on: Callable[[], None]) -> bool:
+        """Whether it finds something. `go_on` is called before each search, and may raise."""
         places = ((self.in_folded, forms.folded), (self.in_plain, forms.plain), (self.in_bare, forms.bare))
-        return any(detector.is_in(text) for detectors, texts in places for detector in detectors for text in texts)
+        for detectors, texts in places:
+            for detector in detectors:
+                for text in texts:
+                    go_on()
+                    if detector.is_in(text):
+                        return True
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +107,16 @@ def isolation_rule(
     )
 
 
-def narrowed(rules: Sequence[Rule], texts: Sequence[str] | Unseen) -> Narrowed:
-    """What rules, at least one, say of a request with these texts, or of one that they could not see."""
+def narrowed(
+    rules: Sequence[Rule], texts: Sequence[str] | Unseen, go_on: Callable[[], None] = lambda: None
+) -> Narrowed:
+    """What rules, at least one, say of a request with these texts, or of one that they could not see. `go_on` is called
+    time and again, and may raise where nobody waits for the answer any more.
+    """
     if isinstance(texts, Unseen):
         return Narrowed(narrowest(rule.level for rule in rules), (texts.value,))
     forms = _forms(texts)
-    found = [rule for rule in rules if rule.finds(forms)]
+    found = [rule for rule in rules if rule.finds(forms, go_on)]
     if not found:
         return NOTHING_FOUND
     return Narrowed(narrowest(rule.level for rule in found), tuple(rule.name for rule in found))
