@@ -13,7 +13,7 @@ from typing import BinaryIO, Final
 from config.settings import Logs as LogSettings
 from config.settings import Settings
 from observability.logs import configure_logs
-from proxy.app import configured_engine, issuer_tls, key_ring, policy
+from proxy.app import configured_engine, isolation_rules, issuer_tls, key_ring, policy
 from proxy.assurance.engines import Engines, Replica
 from proxy.assurance.verdict import Verdict
 from proxy.cli.configuration import add_configuration, configured
@@ -111,6 +111,7 @@ async def _run(arguments: argparse.Namespace, settings: Settings, shown: tuple[s
             Engines(engines, keys.keys[settings.isolation.keys[0].id], _Nobody()),
             model=arguments.model,
             policy=policy(settings),
+            rules=isolation_rules(settings),
             keys=keys,
             now=clock(),
         )
