@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from config.faults import Fault
 from config.settings import AddedField, Engine, EngineLimits, Settings
-from proxy.engines.forbidden import why_not_added
+from proxy.engines.additions import why_not_added
 from proxy.engines.forms import BOOLEAN, passes
 from proxy.engines.kinds.dynamo import dynamo
 from proxy.engines.kinds.sglang import sglang
