@@ -31,6 +31,7 @@ from tests.parts.gate_bed import gate_bed
 from tests.parts.imitations import Imitation
 from tests.parts.redis_server import RedisServer
 from tests.parts.tokens import IssuerServer, TokenMint
+from tests.proxy.assurance.facade import Contents, Facade, Identities, Images, Nothing
 
 SECRET = "0123456789abcdef0123456789abcdef"
 SOUND = EngineShape(pace=AT_ONCE)
@@ -284,6 +285,39 @@ async def test_proof_that_is_off_is_warned_of_and_nothing_is_probed(deployment: 
         assert not simulator.requests
     assert answer.code == 0
     assert 'proof = "off"' in answer.lines("warning")[0]
+
+
+@pytest.mark.parametrize(
+    ("images", "level", "code", "words"),
+    [
+        (Identities(), "ok", 0, "proven. Its media cache found the same salt's image again"),
+        (Contents(), "fault", 1, "failed. Its media cache found an image that another salt had sent"),
+        (Nothing(), "fault", 1, "unknown. Its media cache never found an image again"),
+        (None, "fault", 1, "mm_cache_queries_total"),
+    ],
+    ids=["identities", "contents", "nothing kept", "not counted"],
+)
+async def test_where_images_may_come_the_media_cache_is_probed_too(
+    deployment: Deployment, redis: RedisServer, images: Images | None, level: str, code: int, words: str
+) -> None:
+    async with (
+        issuer_and_directory(redis) as issuer,
+        Simulator(SOUND) as sound,
+        Facade([sound], images=images) as facade,
+    ):
+        deployment.configure(engines=engine(facade.url, more="media = true"), issuer=issuer, redis=redis.url)
+        answer = await deployment.check("--json")
+    (said,) = [line for line in answer.lines(level) if " images: " in line]
+    assert words in said
+    assert answer.code == code
+
+
+async def test_where_no_images_may_come_nothing_is_said_of_them(deployment: Deployment, redis: RedisServer) -> None:
+    async with issuer_and_directory(redis) as issuer, Simulator(SOUND) as sound:
+        deployment.configure(engines=engine(sound.url), issuer=issuer, redis=redis.url)
+        answer = await deployment.check()
+    assert " images: " not in answer.out
+    assert answer.code == 0
 
 
 async def test_an_endpoint_that_an_engine_does_not_have_is_information(
