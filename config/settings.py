@@ -168,7 +168,8 @@ class Directory:
     redis: str | None = None  # redis://, rediss://, unix://; without a password.
     username: Text | None = None  # The Redis user, where it is not the default one.
     password: SecretValue | None = None  # The Redis password.
-    file: PathBeside | None = None  # A directory file, for one machine without Redis.
+    # A directory file, for one machine without Redis. Commands that change memberships write it anew, without comments.
+    file: PathBeside | None = None
     state: PathBeside | None = None  # With `file`: the folder where the salt ring, raises and blocks live.
     # How long known memberships serve while the directory cannot be confirmed.
     max_stale: DurationOrZero = 300.0

@@ -16,7 +16,7 @@ from observability.logs import configure_logs
 from proxy.app import configured_engine, isolation_rules, issuer_tls, key_ring, policy
 from proxy.assurance.engines import Engines, Replica
 from proxy.assurance.verdict import Verdict
-from proxy.cli.configuration import add_configuration, configured
+from proxy.cli.configuration import add_configuration, configured, tell_faults
 from proxy.cli.engine_models import ask_models
 from proxy.cli.explanation import Explanation, explain, outcome
 from proxy.cli.explanation_shown import as_json, as_text
@@ -55,8 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     if settings is None:
         return 2
     faults = list(faulty_certificates(settings))
-    for fault in faults:
-        _tell(str(fault))
+    tell_faults(arguments.configuration, faults)
     if faults:
         return 2
     if sys.stdin.isatty():

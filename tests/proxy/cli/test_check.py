@@ -148,7 +148,10 @@ async def test_every_fault_of_the_configuration_is_told_and_nothing_is_asked(
         assert not simulator.requests
     assert (told.code, shown.code) == (2, 2)
     assert told.out == ""
-    assert [line.split(": ")[1] for line in told.err.splitlines()] == ["engines.0.proof", "issuers.0.issuer"]
+    assert [line.split(": ")[1:3] for line in told.err.splitlines()] == [
+        [str(deployment.file), "engines.0.proof"],
+        [str(deployment.file), "issuers.0.issuer"],
+    ]
     assert len(shown.lines("fault")) == 2
 
 
@@ -160,7 +163,7 @@ async def test_a_certificate_that_cannot_be_used_is_a_fault_of_the_configuration
     deployment.configure(engines=engines, issuer="http://127.0.0.1:1", redis=redis.url)
     answer = await deployment.check()
     assert answer.code == 2
-    assert answer.err.startswith("saltgate: engines.0.ca: ")
+    assert answer.err.startswith(f"saltgate: {deployment.file}: engines.0.ca: ")
 
 
 async def test_what_cannot_be_reached_is_told_all_at_once_with_its_address(deployment: Deployment) -> None:
@@ -263,6 +266,22 @@ async def test_records_that_cannot_be_read_and_workspaces_of_an_unknown_issuer_a
     assert "workspace acme: its issuer https://elsewhere.example is none of [[issuers]]" in other.lines("warning")[0]
     assert broken.code == 1
     assert "acme" in broken.lines("fault")[0]
+    assert any("without what is left out" in line for line in broken.lines("note"))
+    assert not any(line.startswith("directory") and "generation" in line for line in broken.lines("ok"))
+
+
+async def test_a_directory_file_that_is_missing_is_a_fault_and_nothing_says_ok_above_it(
+    deployment: Deployment,
+) -> None:
+    async with IssuerServer(TokenMint()) as issuer, Simulator(SOUND) as simulator:
+        deployment.configure(engines=engine(simulator.url), issuer=issuer.mint.issuer, redis="redis://unused")
+        text = deployment.file.read_text().replace('redis = "redis://unused"', 'file = "people.toml"\nstate = "state"')
+        deployment.file.write_text(text)
+        answer = await deployment.check("--json")
+    assert answer.code == 1
+    file = deployment.file.parent / "people.toml"
+    assert any(line.startswith(f"directory {file} {file}: cannot be read") for line in answer.lines("fault"))
+    assert not any(line.startswith("directory") for line in answer.lines("ok"))
 
 
 @pytest.mark.parametrize(("proof", "level", "code"), [("strict", "fault", 1), ("warn", "warning", 0)])
@@ -370,7 +389,7 @@ async def test_a_field_that_must_not_be_added_is_a_fault_of_the_configuration(
         assert not simulator.requests
     assert told.code == 2
     assert told.err == (
-        "saltgate: engines.0.limits.fields.0.name: "
+        f"saltgate: {deployment.file}: engines.0.limits.fields.0.name: "
         "can never pass: a cache namespace; with it a client would choose its border\n"
     )
 
