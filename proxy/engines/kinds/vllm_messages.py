@@ -24,10 +24,17 @@ class _ToolChoice(msgspec.Struct, forbid_unknown_fields=True):
     disable_parallel_tool_use: bool | None = None
 
 
+class _BlockBinding(msgspec.Struct, forbid_unknown_fields=True):
+    prefix_mismatch_behavior: Annotated[str, Meta(max_length=32)] | None = None
+
+
 class _Thinking(msgspec.Struct, forbid_unknown_fields=True):
+    """All that Anthropic's SDK has; vLLM reads the first two."""
+
     type: Literal["enabled", "disabled", "adaptive"]
     budget_tokens: TokenCount | None = None
     display: Annotated[str, Meta(max_length=32)] | None = None
+    block_binding: _BlockBinding | None = None
 
 
 def _prompt(limits: EngineLimits) -> dict[str, Line]:

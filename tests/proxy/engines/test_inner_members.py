@@ -7,6 +7,23 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from anthropic.types import ToolChoiceAutoParam, ToolChoiceToolParam
+from anthropic.types.beta import (
+    BetaJSONOutputFormatParam,
+    BetaOutputConfigParam,
+    BetaThinkingBlockBindingParam,
+    BetaThinkingConfigAdaptiveParam,
+    BetaThinkingConfigEnabledParam,
+    BetaTokenTaskBudgetParam,
+)
+from openai.types.chat import ChatCompletionNamedToolChoiceParam
+from openai.types.responses import (
+    ResponseFormatTextJSONSchemaConfigParam,
+    ResponseTextConfigParam,
+    ToolChoiceFunctionParam,
+)
+from openai.types.shared_params import Reasoning, ResponseFormatJSONSchema
+from openai.types.shared_params.response_format_json_schema import JSONSchema
 
 from proxy.engines.body import read_body
 from proxy.engines.kinds import PROFILES
@@ -124,6 +141,47 @@ def test_a_member_that_is_not_known_is_refused_by_its_name(
     assert (refusal.param, refusal.reason) == (f"{name}.{member}", "unknown_member")
     escaped = json.dumps({**value, "MEMBER": 1}).replace("MEMBER", f"\\u{ord(member[0]):04x}{member[1:]}")
     assert refused(kind, operation, name, escaped).param == f"{name}.{member}"
+
+
+# What the official SDKs can say: the object around it, at the place of None, and their own type of it.
+SAID_BY_SDKS: list[tuple[Operation, str, Any, type]] = [
+    (Operation.CHAT, "tool_choice", None, ChatCompletionNamedToolChoiceParam),
+    (Operation.CHAT, "response_format", None, ResponseFormatJSONSchema),
+    (Operation.CHAT, "response_format", {"type": "json_schema", "json_schema": None}, JSONSchema),
+    (Operation.RESPONSES, "tool_choice", None, ToolChoiceFunctionParam),
+    (Operation.RESPONSES, "reasoning", None, Reasoning),
+    (Operation.RESPONSES, "text", None, ResponseTextConfigParam),
+    (Operation.RESPONSES, "text", {"format": None}, ResponseFormatTextJSONSchemaConfigParam),
+    (Operation.MESSAGES, "tool_choice", None, ToolChoiceToolParam),
+    (Operation.MESSAGES, "tool_choice", None, ToolChoiceAutoParam),
+    (Operation.MESSAGES, "thinking", None, BetaThinkingConfigEnabledParam),
+    (Operation.MESSAGES, "thinking", None, BetaThinkingConfigAdaptiveParam),
+    (Operation.MESSAGES, "thinking", {"type": "adaptive", "block_binding": None}, BetaThinkingBlockBindingParam),
+    (Operation.MESSAGES, "output_config", None, BetaOutputConfigParam),
+    (Operation.MESSAGES, "output_config", {"format": None}, BetaJSONOutputFormatParam),
+    (Operation.MESSAGES, "output_config", {"task_budget": None}, BetaTokenTaskBudgetParam),
+]
+
+
+@pytest.mark.parametrize(("operation", "name", "around", "said"), SAID_BY_SDKS)
+def test_every_member_that_the_official_sdks_have_is_known(
+    operation: Operation, name: str, around: Any, said: type
+) -> None:
+    """Null may not be its value; then the refusal is about the form, and not about the name."""
+    for member in said.__annotations__:
+        value: Any = {member: None}
+        if around is not None:
+            value = {key: value if inner is None else inner for key, inner in around.items()}
+        assert reason_of(operation, name, value) != "unknown_member", member
+
+
+def reason_of(operation: Operation, name: str, value: object) -> str | None:
+    """Why it is refused, if it is."""
+    try:
+        read_body(endpoint_of("vllm", operation), body_of(operation, **{name: value}))
+    except InvalidRequest as refusal:
+        return refusal.reason
+    return None
 
 
 @pytest.mark.parametrize(
