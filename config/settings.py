@@ -81,7 +81,8 @@ class Admin:
 class AddedField:
     """A field of request bodies that clients may send to this engine beyond what its profile lets pass, at every
     endpoint. It takes plain values only: what stands in an object could not be decided. A field that the profile
-    drops, refuses or passes already cannot be added; `proxy/engines/fields.md` lists them all.
+    drops, refuses or passes already cannot be added (`proxy/engines/fields.md` lists them all), nor one whose name may
+    speak of a salt, a cache, a transfer, media, an adapter, a session or the like (`proxy/engines/additions.py`).
     """
 
     name: Text  # As it stands in the body, of letters, digits and underscores.
@@ -200,7 +201,8 @@ class Directory:
     redis: str | None = None  # redis://, rediss://, unix://; without a password.
     username: Text | None = None  # The Redis user, where it is not the default one.
     password: SecretValue | None = None  # The Redis password.
-    file: PathBeside | None = None  # A directory file, for one machine without Redis.
+    # A directory file, for one machine without Redis. Commands that change memberships write it anew, without comments.
+    file: PathBeside | None = None
     state: PathBeside | None = None  # With `file`: the folder where the salt ring, raises and blocks live.
     # How long known memberships serve while the directory cannot be confirmed.
     max_stale: DurationOrZero = 300.0

@@ -13,10 +13,10 @@ from typing import BinaryIO, Final
 from config.settings import Logs as LogSettings
 from config.settings import Settings
 from observability.logs import configure_logs
-from proxy.app import configured_engine, issuer_tls, key_ring, policy, sign_in_url
+from proxy.app import configured_engine, isolation_rules, issuer_tls, key_ring, policy, sign_in_url
 from proxy.assurance.engines import Engines, Replica
 from proxy.assurance.verdict import Verdict
-from proxy.cli.configuration import add_configuration, configured
+from proxy.cli.configuration import add_configuration, configured, tell_faults
 from proxy.cli.engine_models import ask_models
 from proxy.cli.explanation import Explanation, explain, outcome
 from proxy.cli.explanation_shown import as_json, as_text
@@ -61,8 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     if settings is None:
         return 2
     faults = list(faulty_certificates(settings))
-    for fault in faults:
-        _tell(str(fault))
+    tell_faults(arguments.configuration, faults)
     if faults:
         return 2
     if sys.stdin.isatty():
@@ -124,6 +123,7 @@ async def _run(arguments: argparse.Namespace, settings: Settings, shown: tuple[s
             Engines(engines, keys.keys[settings.isolation.keys[0].id], _Nobody()),
             model=arguments.model,
             policy=policy(settings),
+            rules=isolation_rules(settings),
             keys=keys,
             now=clock(),
         )

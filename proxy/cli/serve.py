@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from config.settings import Issuer, Settings
-from proxy.cli.configuration import add_configuration, configured
+from proxy.cli.configuration import add_configuration, configured, tell_faults
 from proxy.engines.kinds import faulty_fields
 from proxy.server import CannotListen, serve
 from proxy.tls import faulty_certificates
@@ -32,8 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     if settings is None:
         return 2
     faults = [*faulty_certificates(settings), *faulty_fields(settings)]
-    for fault in faults:
-        sys.stderr.write(f"saltgate: {fault}\n")
+    tell_faults(arguments.configuration, faults)
     if faults:
         return 2
     try:

@@ -22,6 +22,7 @@ from proxy.refusals import InvalidRequest
 # do, and even that costs as much as decoding: small bodies are spared it.
 LARGE_BODY_BYTES: Final = 2**20
 MAX_OBJECTS: Final = 2**18
+MAX_LISTS: Final = 2**18
 MAX_COLONS: Final = 2**18
 MAX_VALUES: Final = 2**21
 
@@ -154,7 +155,8 @@ def _check_encoding(body: bytes) -> None:
 def _check_size(body: bytes) -> None:
     if len(body) <= LARGE_BODY_BYTES:
         return
-    if body.count(b"{") > MAX_OBJECTS or body.count(b":") > MAX_COLONS or body.count(b",") > MAX_VALUES:
+    bounds = ((b"{", MAX_OBJECTS), (b"[", MAX_LISTS), (b":", MAX_COLONS), (b",", MAX_VALUES))
+    if any(body.count(mark) > most for mark, most in bounds):
         raise InvalidRequest("The body holds more objects or values than can be answered.", reason="too_many_values")
 
 

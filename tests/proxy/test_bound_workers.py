@@ -87,9 +87,8 @@ async def test_a_front_is_known_by_its_address_in_a_worker_too(
 async def test_a_front_at_our_unix_socket_is_one_in_a_worker_too(
     redis: RedisServer, tmp_path: Path, trusted: str, status: int
 ) -> None:
-    proxies = (
-        f'url = "https://gate.test"\n[proxies]\ntrusted = ["{trusted}"]\nclient_certificate_header = "Client-Cert"'
-    )
+    public = 'url = "https://gate.test"\n'
+    proxies = f'[proxies]\ntrusted = ["{trusted}"]\nclient_certificate_header = "Client-Cert"'
     socket = tmp_path / "s"
     async with (
         serving(redis, tmp_path, more=public + proxies, listen=f"unix:{socket}") as served,

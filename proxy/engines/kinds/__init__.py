@@ -11,7 +11,7 @@ from msgspec import Meta
 from config.faults import Fault
 from config.media_hosts import MediaHost, media_host, media_private_host
 from config.settings import AddedField, Engine, EngineLimits, Settings
-from proxy.engines.forbidden import why_not_added
+from proxy.engines.additions import why_not_added
 from proxy.engines.forms import BOOLEAN, passes
 from proxy.engines.kinds.dynamo import dynamo
 from proxy.engines.kinds.sglang import sglang

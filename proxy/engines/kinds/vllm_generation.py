@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from config.settings import EngineLimits
 from proxy.engines.content import OPENAI_ONLY, VLLM_CHAT_PARTS, chat_messages, chat_tools, with_images
+from proxy.engines.extent import MAX_PATTERN_CHARACTERS
 from proxy.engines.forbidden import FORBIDDEN
 from proxy.engines.forms import (
     BOOLEAN,
@@ -35,7 +36,7 @@ from proxy.engines.forms import (
 )
 from proxy.engines.media import DataImage
 from proxy.engines.profile import Line, drops, lines
-from proxy.engines.rules import MAX_PATTERN_CHARACTERS, MAX_TOKEN_ID, Opens, Passes, Prompts, Refuses, Rule
+from proxy.engines.rules import MAX_TOKEN_ID, Opens, Passes, Prompts, Refuses, Rule
 
 _CHAT: Final = "vllm/entrypoints/openai/chat_completion/protocol.py"
 _COMPLETION: Final = "vllm/entrypoints/openai/completion/protocol.py"

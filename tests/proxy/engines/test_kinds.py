@@ -112,7 +112,7 @@ def test_what_a_schema_a_call_or_a_text_says_is_untouched_byte_for_byte(kind: st
     words = '"uuid": 1.50 , "cache_salt" :"u\\u0075id" ,"nvext":{"cache_salt":"mine"},"extra_key":1e2'
     messages = (
         '[{"role":"user","content":"\\"cache_salt\\": \\u0022uuid\\u0022 1e400"},'
-        f'{{"role":"assistant","tool_calls":[{{"id":"c","type":"function","function":{{"name":"f",{words}}}}}]}},'
+        f'{{"role":"assistant","tool_calls":[{{"id":"c","type":"function","function":{{"name":"f","arguments":{{{words}}}}}}}]}},'
         '{"role":"tool","tool_call_id":"c","content":"{\\"uuid\\":\\"u\\",\\"cache_salt\\":\\"s\\"}"}]'
     )
     tools = f'[{{"type":"function","function":{{"name":"f","parameters":{{"properties":{{{words}}}}}}}}}]'
