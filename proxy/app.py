@@ -23,6 +23,7 @@ from observability.metrics import Metrics
 from observability.names import ProofState
 from observability.record import Recorder
 from observability.telemetry import Telemetry
+from proxy.account.account import Account
 from proxy.answers import refusal_headers
 from proxy.assurance.engines import Engine, Engines, Replica
 from proxy.assurance.verdict import Verdict
@@ -34,6 +35,7 @@ from proxy.engines.kinds import profile_of
 from proxy.gateway import Gateway, Policy
 from proxy.identity.callers import Callers
 from proxy.identity.issuers import TrustedIssuers, open_issuers
+from proxy.identity.native_sign_in import NativeSignIn
 from proxy.isolation.narrowing import Rule, Unseen, isolation_rule
 from proxy.isolation.ring import KeyRing
 from proxy.isolation.salt import SaltKey
@@ -43,6 +45,7 @@ from proxy.relay.downstream import Front
 from proxy.relay.exchange import Patience
 from proxy.relay.pool import Address, Pool
 from proxy.relay.relay import Relay, answer_headers
+from proxy.routes import Page
 from proxy.scanner import Scanner
 from proxy.tls import client_context
 
@@ -139,13 +142,14 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
         view = DirectoryView(store, max_stale=settings.directory.max_stale)
         scanner = Scanner(rules, limit_bytes=settings.isolation.scan_limit)
         stack.callback(scanner.close)
+        callers = Callers(issuers)
         gateway = Gateway(
-            identities=Callers(issuers),
+            identities=callers,
             directory=view,
             keys=keys,
             rules=scanner,
             engines=engines,
-            desk=Desk({}),
+            desk=Desk({Page.ACCOUNT: Account(callers, view, Level(settings.isolation.unit)).serve}),
             relay=Relay(
                 Patience(first_byte=settings.timeouts.first_byte, idle=settings.timeouts.idle),
                 violated=metrics.isolation_violation,
@@ -217,7 +221,22 @@ def policy(settings: Settings) -> Policy:
         request_seconds=settings.timeouts.request,
         public_url=public_url(settings),
         issuers=tuple(issuer.issuer for issuer in settings.issuers),
+        native_sign_ins=native_sign_ins(settings),
         gates=frozenset((gate.issuer, gate.subject) for gate in settings.gates),
+    )
+
+
+def native_sign_ins(settings: Settings) -> tuple[NativeSignIn, ...]:
+    """Where `saltgate login` may sign people in."""
+    return tuple(
+        NativeSignIn(
+            issuer=issuer.issuer,
+            client_id=issuer.login.native_client_id,
+            scopes=issuer.login.native_scopes,
+            resource=issuer.login.resource,
+        )
+        for issuer in settings.issuers
+        if issuer.login is not None and issuer.login.native_client_id is not None
     )
 
 

@@ -6,8 +6,8 @@ It imports little before a refresh is needed: `saltgate token` runs before each 
 from __future__ import annotations
 
 import time
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -57,6 +57,12 @@ async def fresh_sign_in(gate: str | None, *, min_validity: float = MIN_VALIDITY)
     return _signed_in(found)
 
 
+def kept_token(gate: str | None, *, min_validity: float = MIN_VALIDITY) -> str | None:
+    """The access token that is kept, where it is fresh: then nobody need be asked. Raises NotSignedIn."""
+    found = kept_sign_in(gate)
+    return found.access_token if found.is_fresh(_now(), min_validity) else None
+
+
 def kept_sign_in(gate: str | None) -> KeptSignIn:
     """What is kept of the sign-in, fresh or not; `gate` as for `fresh_sign_in`. Asks nobody. Raises NotSignedIn."""
     with _as_not_signed_in():
@@ -75,6 +81,22 @@ def chosen_gate(gate: str | None) -> str | None:
     """
     named = gate or person().gate or sign_ins().last_gate()
     return None if named is None else gate_url(named)
+
+
+@asynccontextmanager
+async def alone_with(gate: str) -> AsyncIterator[None]:
+    """No other process changes what is kept for the gate meanwhile. Raises SignInFailed where one takes too long."""
+    import asyncio
+
+    deadline = time.monotonic() + WAIT_SECONDS
+    while True:
+        with sign_ins().refreshing(gate) as ours:
+            if ours:
+                yield
+                return
+        if time.monotonic() > deadline:
+            raise SignInFailed("another saltgate has been busy with this sign-in for a minute; try again")
+        await asyncio.sleep(LOOK_SECONDS)
 
 
 def gate_url(text: str) -> str:
@@ -124,19 +146,9 @@ def _signed_in(kept: KeptSignIn) -> SignedIn:
 
 async def _refreshed_once(kept: KeptSignIn, min_validity: float) -> KeptSignIn:
     """Refreshed by this process, or by the one that was first: rotated refresh tokens are good once."""
-    import asyncio
-
-    deadline = time.monotonic() + WAIT_SECONDS
-    while True:
-        with sign_ins().refreshing(kept.gate) as ours:
-            if ours:
-                found = kept_sign_in(kept.gate)
-                if found.is_fresh(time.time(), min_validity):  # noqa: TID251 - as above
-                    return found
-                return await _to_its_end(_refreshed(found))
-        if time.monotonic() > deadline:
-            raise NotSignedIn("another saltgate has been refreshing the sign-in for a minute; try again")
-        await asyncio.sleep(LOOK_SECONDS)
+    async with alone_with(kept.gate):
+        found = kept_sign_in(kept.gate)
+        return found if found.is_fresh(_now(), min_validity) else await _to_its_end(_refreshed(found))
 
 
 async def _refreshed(kept: KeptSignIn) -> KeptSignIn:
