@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from base64 import urlsafe_b64encode
+from typing import Any
 
 import pytest
 
@@ -53,19 +54,17 @@ def test_a_good_one_says_who_signed_in() -> None:
         {"azp": "us"},
         {"exp": NOW - 29},
         {"iat": NOW + 29},
-        {"nonce": ABSENT, "_sent": None},
+        {"nonce": ABSENT, "sent": None},
         {"at_hash": at_hash("sha256")},
-        {"at_hash": at_hash("sha384"), "_algorithm": "ES384"},
-        {"at_hash": at_hash("sha512"), "_algorithm": "PS512"},
-        {"at_hash": at_hash("sha512"), "_algorithm": "EdDSA"},
-        {"at_hash": at_hash("sha512"), "_algorithm": "Ed25519"},
+        {"at_hash": at_hash("sha384"), "algorithm": "ES384"},
+        {"at_hash": at_hash("sha512"), "algorithm": "PS512"},
+        {"at_hash": at_hash("sha512"), "algorithm": "EdDSA"},
+        {"at_hash": at_hash("sha512"), "algorithm": "Ed25519"},
         {"at_hash": ABSENT},
     ],
 )
-def test_what_the_standard_allows_is_believed(changed: dict[str, object]) -> None:
-    sent, algorithm = changed.pop("_sent", "n"), changed.pop("_algorithm", "RS256")
-    assert sent is None or isinstance(sent, str)
-    assert judged(sent=sent, algorithm=str(algorithm), **changed)[0] == "u-alice-0001"
+def test_what_the_standard_allows_is_believed(changed: dict[str, Any]) -> None:
+    assert judged(**changed)[0] == "u-alice-0001"
 
 
 @pytest.mark.parametrize(
@@ -107,11 +106,9 @@ def test_what_the_standard_allows_is_believed(changed: dict[str, object]) -> Non
         ({"auth_time": "now"}, "auth_time"),
     ],
 )
-def test_one_that_breaks_a_rule_is_not_believed(changed: dict[str, object], rule: str) -> None:
-    typ = changed.pop("typ", None)
-    assert typ is None or isinstance(typ, str)
+def test_one_that_breaks_a_rule_is_not_believed(changed: dict[str, Any], rule: str) -> None:
     with pytest.raises(IdTokenRefusedError) as refused:
-        judged(typ=typ, **changed)
+        judged(**changed)
     assert str(refused.value) == rule
 
 

@@ -7,13 +7,14 @@ import json
 import pytest
 
 from proxy.identity.native_sign_in import MEMBER, NativeSignIn, NoSignInError, member_of, sign_ins_in
+from proxy.identity.token import Json
 
 ISSUER = "https://sso.example.com"
 SIGN_INS = (
     NativeSignIn(issuer=ISSUER, client_id="saltgate cli", scopes=("openid", "offline_access")),
     NativeSignIn(issuer="https://other.example", client_id="c", scopes=(), resource="urn:llm"),
 )
-GOOD = {"issuer": ISSUER, "client_id": "c", "scopes": ["openid"]}
+GOOD: dict[str, Json] = {"issuer": ISSUER, "client_id": "c", "scopes": ["openid"]}
 
 
 def test_what_is_written_is_what_is_read() -> None:
@@ -54,4 +55,4 @@ def test_another_form_is_not_guessed_at(member: object) -> None:
 
 def test_an_issuer_whose_tokens_the_gate_does_not_take_is_not_signed_in_at() -> None:
     with pytest.raises(NoSignInError, match="does not take"):
-        sign_ins_in({MEMBER: [GOOD]})  # type: ignore[dict-item]
+        sign_ins_in({MEMBER: [dict(GOOD)]})

@@ -57,7 +57,9 @@ async def test_a_gate_without_a_sign_in_says_what_its_owner_must_do(rogue: Rogue
 
 
 async def test_of_several_issuers_none_is_guessed(rogue: Rogue, asking: Web) -> None:
-    entries = [{"issuer": i, "client_id": "c", "scopes": []} for i in ("https://a.example", "https://b.example")]
+    entries: list[dict[str, object]] = [
+        {"issuer": i, "client_id": "c", "scopes": []} for i in ("https://a.example", "https://b.example")
+    ]
     rogue.metadata |= {
         "authorization_servers": ["https://a.example", "https://b.example"],
         "saltgate_sign_in": entries,
