@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import signal
+import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -328,3 +329,20 @@ async def stays_signed_in(
     form = {"grant_type": "refresh_token", "client_id": "gateway-cli", "refresh_token": str(after.refresh_token)}
     async with session.post(f"{certified.issuer}/token", data=form) as answer:
         assert (await answer.json())["error"] == "invalid_grant"
+
+
+async def test_a_token_that_is_good_costs_no_import_of_a_server(home: Home) -> None:
+    """It runs before each of somebody's requests: with what else saltgate imports it would take a second."""
+    async with Rogue() as rogue:
+        keep_stale(home, rogue)
+        kept = home.sign_ins.find(rogue.url)
+        assert kept is not None
+        home.sign_ins.keep(replace(kept, expires_at=time.time() + 3600), as_last=True)
+        program = "import sys\nfrom proxy.cli import main\ntry: main(['token'])\nexcept SystemExit: print(*sys.modules)"
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE, env=home.environment()
+        )
+        out, _ = await process.communicate()
+    token, modules = out.decode().splitlines()
+    assert token == "old"
+    assert {"aiohttp", "asyncio", "pydantic", "authlib", "joserfc", "ssl", "email"}.isdisjoint(modules.split())
