@@ -23,6 +23,7 @@ from config.settings import Issuer, Login
 from proxy.cli.sign_in.kept import KeptSignIn
 from proxy.demo.provider import Lifetimes, LoopbackAddress, open_provider
 from tests.parts.certified_provider import RESOURCE, CertifiedProvider
+from tests.parts.chromium import open_chromium
 from tests.parts.gate_bed import GateBed, gate_bed
 from tests.parts.raw_engine import RawEngine
 from tests.parts.redis_server import RedisServer, free_port
@@ -151,6 +152,26 @@ async def test_from_the_sign_in_to_the_sign_out(
             assert kept.access_token not in said_text
             assert str(kept.refresh_token) not in said_text
         assert kept.access_token not in bed.log.read_text()
+
+
+async def test_a_real_browser_signs_in_and_is_told_that_its_window_may_be_closed(
+    redis: RedisServer, tmp_path: Path, home: Home
+) -> None:
+    async with (
+        demo_gate(redis, tmp_path) as (bed, _),
+        open_chromium(tmp_path) as browser,
+        home.running("login", "--gate", bed.url, "--browser", "--json") as process,
+    ):
+        await browser.open(await told(process, r"(http\S+/authorize\?\S+)"))
+        await browser.until("document.querySelector('[name=password]') !== null")
+        await browser.run("document.querySelector('[name=username]').value = 'alice'")
+        await browser.run(f"document.querySelector('[name=password]').value = '{PASSWORD}'")
+        await browser.run("document.querySelector('form').requestSubmit()")
+        await browser.until("document.body.innerText.includes('You may close this window')")
+        out, err = await process.communicate()
+        assert process.returncode == 0, err
+        assert json.loads(out)["subject"] == "u-alice"
+        assert await status_with(bed, (await home.run("token")).out) == 200
 
 
 async def test_twenty_at_once_make_one_refresh(home: Home) -> None:
