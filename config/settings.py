@@ -156,7 +156,8 @@ class Login:
     client_id: Text | None = None
     client_secret: SecretValue | None = None  # Sent to the token endpoint; without one a public client.
     scopes: SomeOf[Text] = ("openid", "profile")  # What saltgate's own pages ask for; openid is among them.
-    # The public client of `saltgate login`: device grant, or authorization code with PKCE to a loopback address.
+    # The public client of `saltgate login`: device grant, or authorization code with PKCE to a loopback address (any
+    # port of http://127.0.0.1, path /callback). The gate tells it, with the two keys below, in its resource metadata.
     native_client_id: Text | None = None
     native_scopes: SomeOf[Text] = ("openid", "offline_access")  # What `saltgate login` asks for.
     # Whose access tokens `saltgate login` asks for (RFC 8707), where the issuer wants to be told.

@@ -14,6 +14,7 @@ from proxy.cross_origin import preflight_lines
 from proxy.desk import PageAnswer
 from proxy.identity.credential import Scheme
 from proxy.identity.dpop import ALGORITHMS
+from proxy.identity.native_sign_in import MEMBER, NativeSignIn, member_of
 from proxy.refusals import Dialect, DoubtfulFraming, Refusal, Unauthenticated
 from proxy.relay.answer import PAGE_LINES, Answer
 from proxy.relay.relay import answer_headers
@@ -51,12 +52,18 @@ def refusal_headers(refusal: Refusal, public_url: str, *, tried: Scheme = Scheme
 
 
 def metadata_document(
-    request: web.BaseRequest, record: Record, resource: str, issuers: Sequence[str], *, certificates: bool
+    request: web.BaseRequest,
+    record: Record,
+    resource: str,
+    issuers: Sequence[str],
+    sign_ins: Sequence[NativeSignIn],
+    *,
+    certificates: bool,
 ) -> web.StreamResponse:
-    """The protected-resource metadata (RFC 9728 section 2): who issues the tokens that this resource accepts, and what
-    they may be bound to. `certificates` is whether anybody can show us one.
+    """The protected-resource metadata (RFC 9728 section 2): who issues the tokens that this resource accepts, what they
+    may be bound to, and how people at a command line come by one. `certificates` is whether anybody can show us one.
     """
-    document = {
+    document: dict[str, object] = {
         "resource": resource,
         "resource_name": "saltgate",
         "authorization_servers": list(issuers),
@@ -64,6 +71,8 @@ def metadata_document(
         "dpop_signing_alg_values_supported": list(ALGORITHMS),
         "tls_client_certificate_bound_access_tokens": certificates,
     }
+    if sign_ins:  # section 3.2: what has no values is left out
+        document[MEMBER] = member_of(sign_ins)
     return _answer_json(request, document, record)
 
 

@@ -24,6 +24,7 @@ from observability.metrics import Metrics
 from observability.names import ProofState
 from observability.record import Recorder
 from observability.telemetry import Telemetry
+from proxy.account.account import Account
 from proxy.answers import refusal_headers
 from proxy.assurance.engines import Engine, Engines, Replica
 from proxy.assurance.verdict import Verdict
@@ -41,6 +42,7 @@ from proxy.fetching.lookup import SystemLookup
 from proxy.gateway import Gateway, Policy
 from proxy.identity.callers import Callers
 from proxy.identity.issuers import TrustedIssuers, open_issuers
+from proxy.identity.native_sign_in import NativeSignIn
 from proxy.identity.possession import Possession
 from proxy.isolation.narrowing import Rule, Unseen, isolation_rule
 from proxy.isolation.remembered import RememberedSalts
@@ -159,14 +161,15 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
         stack.callback(scanner.close)
         lookup = SystemLookup()
         stack.callback(lookup.close)
+        callers = Callers(issuers, possession)
         gateway = Gateway(
-            identities=Callers(issuers, possession),
+            identities=callers,
             directory=view,
             scopes=RememberedScopes(policy(settings).scope),
             salts=RememberedSalts(keys),
             rules=scanner,
             engines=engines,
-            desk=Desk({}),
+            desk=Desk({Page.ACCOUNT: Account(callers, view, Level(settings.isolation.unit)).serve}),
             images=Fetcher(lookup, seconds=settings.timeouts.media, tls=image_tls(settings.engines)),
             relay=Relay(
                 Patience(first_byte=settings.timeouts.first_byte, idle=settings.timeouts.idle),
@@ -249,7 +252,22 @@ def policy(settings: Settings) -> Policy:
         issuers=tuple(issuer.issuer for issuer in settings.issuers),
         certificates=client_certificates(settings.public.tls, settings.proxies),
         cross_origin=CrossOrigin(frozenset(settings.cors.origins)) if settings.cors.origins else None,
+        native_sign_ins=native_sign_ins(settings),
         gates=frozenset((gate.issuer, gate.subject) for gate in settings.gates),
+    )
+
+
+def native_sign_ins(settings: Settings) -> tuple[NativeSignIn, ...]:
+    """Where `saltgate login` may sign people in."""
+    return tuple(
+        NativeSignIn(
+            issuer=issuer.issuer,
+            client_id=issuer.login.native_client_id,
+            scopes=issuer.login.native_scopes,
+            resource=issuer.login.resource,
+        )
+        for issuer in settings.issuers
+        if issuer.login is not None and issuer.login.native_client_id is not None
     )
 
 

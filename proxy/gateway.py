@@ -37,6 +37,7 @@ from proxy.engines.profile import Endpoint, Operation
 from proxy.engines.remote import Address
 from proxy.engines.stamp import CountRequest, StampedRequest, count, stamp
 from proxy.identity import Identity
+from proxy.identity.native_sign_in import NativeSignIn
 from proxy.identity.shown import Shown
 from proxy.isolation.narrowing import Narrowed
 from proxy.isolation.remembered import RememberedSalts
@@ -149,6 +150,7 @@ class Policy:
     issuers: tuple[str, ...]
     certificates: ClientCertificates = field(default_factory=ClientCertificates)
     cross_origin: CrossOrigin | None = None
+    native_sign_ins: tuple[NativeSignIn, ...] = ()
     gates: frozenset[tuple[str, str]] = frozenset()
 
     def is_gate(self, identity: Identity) -> bool:
@@ -254,6 +256,7 @@ class Gateway:
                 record,
                 self.policy.public_url + route.wanted.resource,
                 self.policy.issuers,
+                self.policy.native_sign_ins,
                 certificates=self.policy.certificates.possible,
             )
         if isinstance(route.wanted, Preflight):

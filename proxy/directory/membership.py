@@ -7,6 +7,7 @@ could not even be a name: nobody can ask this gate who its customers are.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from heapq import merge
 from itertools import groupby, islice
 from typing import Final, NamedTuple
@@ -45,6 +46,15 @@ class Named(NamedTuple):
     narrower: Level | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class OwnProject:
+    """A project that a caller may act for, and the border that holds for its models without an exception."""
+
+    workspace: str
+    project: str
+    unit: Level
+
+
 def select_scope(
     snapshot: Snapshot, identity: Identity, named: Named, *, default_unit: Level, default_show_reuse: bool
 ) -> Scope:
@@ -54,12 +64,7 @@ def select_scope(
     SaltUnavailable where there is no ring: then Redis is new or was lost, and its emptiness says nothing about the
     caller.
     """
-    members = admit(snapshot, identity)
-    if snapshot.ring is None:
-        raise SaltUnavailable(
-            "saltgate has no salt ring that it can read. The operator makes it with `saltgate directory import`.",
-            reason="ring_missing",
-        )
+    members = _admitted(snapshot, identity)
     if named.collection is not None and named.narrower is not None:
         raise InvalidRequest("X-Saltgate-Collection and X-Saltgate-Unit exclude each other; send one of them.")
     workspace, project_name = _select_project(snapshot, identity, members, named)
@@ -107,6 +112,32 @@ def memberships(snapshot: Snapshot, identity: Identity) -> Iterator[tuple[str, s
     for name in _merged(directory.workspaces_of(identity.issuer, member) for member in members):
         for project in _projects_in(directory.workspaces[name], members):
             yield name, project
+
+
+def own_projects(snapshot: Snapshot, identity: Identity, default_unit: Level) -> Iterator[OwnProject]:
+    """What the caller may act for, in order, each project once. Raises InvalidToken, Blocked and SaltUnavailable as
+    `select_scope` does, before the first.
+    """
+    _admitted(snapshot, identity)
+    return _with_units(snapshot, memberships(snapshot, identity), default_unit)
+
+
+def _with_units(snapshot: Snapshot, pairs: Iterable[tuple[str, str]], default_unit: Level) -> Iterator[OwnProject]:
+    for name, project in pairs:
+        workspace = snapshot.directory.workspaces[name]
+        unit, _ = policy_of(workspace, workspace.projects[project], default_unit)
+        yield OwnProject(name, project, unit)
+
+
+def _admitted(snapshot: Snapshot, identity: Identity) -> tuple[Member, ...]:
+    """`admit`, where there is a directory that can be told from an emptied one. Raises SaltUnavailable besides."""
+    members = admit(snapshot, identity)
+    if snapshot.ring is None:
+        raise SaltUnavailable(
+            "saltgate has no salt ring that it can read. The operator makes it with `saltgate directory import`.",
+            reason="ring_missing",
+        )
+    return members
 
 
 def _members_of(identity: Identity) -> tuple[Member, ...]:

@@ -6,6 +6,8 @@
 `possession` asks each request for what its token is bound to; `confirmation` says what that is, `dpop` checks a proof.
 `callers` is the door: it judges each credential in the way of its form. `issuers` are those whose tokens are accepted,
 `issuer` fetches the keys of one, `cache` remembers for a moment, `reasons` holds what a refused caller is told.
+`outside` bounds what is fetched. `id_token` and `native_sign_in` are for those who sign people in: what an ID token
+proves to its client, and what the gate tells a command line of where to sign in.
 """
 
 from __future__ import annotations

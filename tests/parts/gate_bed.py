@@ -28,6 +28,7 @@ from config.settings import (
     FrontGate,
     Isolation,
     IsolationKey,
+    Issuer,
     Proxies,
     Public,
     Settings,
@@ -170,11 +171,14 @@ async def gate_bed(
     proxies: Proxies | None = None,
     cors: Cors | None = None,
     streams_end_on_revoke: bool = True,
+    issuers: Sequence[Issuer] = (),
+    port: int = 0,
 ) -> AsyncIterator[GateBed]:
     """A gate in front of `engines` (one URL each a replica of one engine) and those of `also`, on the directory that
     `document` describes. Without `filled` the directory is left as it is; without `issuer_answers` the issuer is
     faulty. `hosts` and `private_hosts` are those that images are fetched from. `gates` are the subjects that are
-    saltgates in front of this one.
+    saltgates in front of this one, `issuers` further ones. A gate at a chosen `port` has that as its public address, as
+    clients that check it need it.
     """
     mint = TokenMint(algorithms=("RS256", "ES256"))
     async with IssuerServer(mint) as issuer, aiohttp.ClientSession() as session:
@@ -193,9 +197,11 @@ async def gate_bed(
         )
         settings = Settings(
             streams_end_on_revoke=streams_end_on_revoke,
-            public=replace(public or Public(), listen="127.0.0.1:0", url="http://gate.test"),
+            public=replace(
+                public or Public(), listen="127.0.0.1:0", url=f"http://127.0.0.1:{port}" if port else "http://gate.test"
+            ),
             engines=(engine, *also),
-            issuers=(issuer.settings(),),
+            issuers=(issuer.settings(), *issuers),
             directory=directory,
             isolation=isolation or Isolation(keys=(IsolationKey(id="k1", secret=KEY),)),
             timeouts=timeouts or Timeouts(),
@@ -214,7 +220,7 @@ async def gate_bed(
         with log.open("wb") as stream, closing(_logs(settings, stream)) as logs:
             async with open_gate(settings, instance="test", logs=logs) as gate:
                 tls = None if settings.public.tls is None else listener_context(settings.public.tls)
-                server = await asyncio.get_running_loop().create_server(gate.front, "127.0.0.1", 0, ssl=tls)
+                server = await asyncio.get_running_loop().create_server(gate.front, "127.0.0.1", port, ssl=tls)
                 port = server.sockets[0].getsockname()[1]
                 url = f"{'http' if tls is None else 'https'}://127.0.0.1:{port}"
                 bed = GateBed(url, port, gate, settings, mint, issuer, session, log)
