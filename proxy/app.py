@@ -34,6 +34,7 @@ from proxy.engines.kinds import profile_of
 from proxy.gateway import Gateway, Policy
 from proxy.identity.callers import Callers
 from proxy.identity.issuers import TrustedIssuers, open_issuers
+from proxy.identity.opaque import IssuerOfWorkspace, OpaqueTokens, open_introspection
 from proxy.isolation.narrowing import Rule, Unseen, isolation_rule
 from proxy.isolation.ring import KeyRing
 from proxy.isolation.salt import SaltKey
@@ -63,6 +64,7 @@ class Gate:
     front: Front
     gateway: Gateway
     issuers: TrustedIssuers
+    opaque: OpaqueTokens
     view: DirectoryView
     engines: Engines
     metrics: Metrics
@@ -137,10 +139,18 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
         store = open_store(settings.directory, removal_policy(settings.isolation))
         stack.push_async_callback(store.close)
         view = DirectoryView(store, max_stale=settings.directory.max_stale)
+        opaque = await stack.enter_async_context(
+            open_introspection(
+                settings.issuers,
+                issuer_of_workspace=issuer_of_workspace(view),
+                clock=time.time,
+                tls=issuer_tls(settings.issuers),
+            )
+        )
         scanner = Scanner(rules, limit_bytes=settings.isolation.scan_limit)
         stack.callback(scanner.close)
         gateway = Gateway(
-            identities=Callers(issuers),
+            identities=Callers(issuers, opaque),
             directory=view,
             keys=keys,
             rules=scanner,
@@ -154,7 +164,7 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
             policy=policy(settings),
             wall_clock=time.time,
         )
-        gate = Gate(_front(gateway, recorder, settings), gateway, issuers, view, engines, metrics)
+        gate = Gate(_front(gateway, recorder, settings), gateway, issuers, opaque, view, engines, metrics)
         await stack.enter_async_context(_running(view.follow(), engines.follow(), _tell_states(gate)))
         yield gate
 
@@ -243,6 +253,14 @@ def issuer_tls(issuers: tuple[IssuerSettings, ...]) -> dict[str, ssl.SSLContext]
     return {i.issuer: client_context(i.ca, i.client_cert) for i in issuers if i.ca or i.client_cert}
 
 
+def issuer_of_workspace(view: DirectoryView) -> IssuerOfWorkspace:
+    def issuer_of(name: str) -> str | None:
+        workspace = view.current().directory.workspaces.get(name)
+        return None if workspace is None else workspace.issuer
+
+    return issuer_of
+
+
 def configured_engine(engine: EngineSettings, connect_seconds: float) -> Engine:
     """The engine with its replicas, none of which has been asked yet."""
     return Engine(
@@ -299,6 +317,8 @@ async def _tell_states(gate: Gate) -> None:
             _log.error("salt_key_missing", keys=lacking, remedy="add it under [[isolation.keys]]")
         for issuer in gate.issuers.issuers:
             gate.metrics.issuer_up(issuer.rules.issuer, issuer.ready)
+        for introspector in gate.opaque.introspectors:
+            gate.metrics.introspection_up(introspector.rules.issuer, introspector.ready)
         gate.metrics.directory_up(not gate.view.away)
         age = gate.view.confirmed_age
         if age is not None:

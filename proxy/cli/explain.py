@@ -13,7 +13,7 @@ from typing import BinaryIO, Final
 from config.settings import Logs as LogSettings
 from config.settings import Settings
 from observability.logs import configure_logs
-from proxy.app import configured_engine, issuer_tls, key_ring, policy
+from proxy.app import configured_engine, issuer_of_workspace, issuer_tls, key_ring, policy
 from proxy.assurance.engines import Engines, Replica
 from proxy.assurance.verdict import Verdict
 from proxy.cli.configuration import add_configuration, configured
@@ -27,7 +27,9 @@ from proxy.directory.view import DirectoryView
 from proxy.gateway import Identities
 from proxy.identity import Identity
 from proxy.identity.callers import Callers
+from proxy.identity.client_authentication import faulty_client_keys
 from proxy.identity.issuers import open_issuers
+from proxy.identity.opaque import open_introspection
 from proxy.identity.shown import Shown
 from proxy.identity.token import MAXIMUM_TOKEN_BYTES
 from proxy.refusals import Refusal
@@ -58,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = configured(arguments)
     if settings is None:
         return 2
-    faults = list(faulty_certificates(settings))
+    faults = [*faulty_certificates(settings), *faulty_client_keys(settings)]
     for fault in faults:
         _tell(str(fault))
     if faults:
@@ -104,9 +106,17 @@ async def _run(arguments: argparse.Namespace, settings: Settings, shown: tuple[s
         issuers = await stack.enter_async_context(
             open_issuers(settings.issuers, clock=clock, tls=issuer_tls(settings.issuers))
         )
+        opaque = await stack.enter_async_context(
+            open_introspection(
+                settings.issuers,
+                issuer_of_workspace=issuer_of_workspace(view),
+                clock=clock,
+                tls=issuer_tls(settings.issuers),
+            )
+        )
+        away = await _confirmed(view)  # first: it says whom to ask about an opaque token
         async with asyncio.TaskGroup() as tasks:
-            identity = tasks.create_task(_identity(Callers(issuers), arguments, shown))
-            away = tasks.create_task(_confirmed(view))
+            identity = tasks.create_task(_identity(Callers(issuers, opaque), arguments, shown))
             asked = [tasks.create_task(_asked(replica)) for replica in replicas]
         explanation = explain(
             identity.result(),
@@ -118,7 +128,7 @@ async def _run(arguments: argparse.Namespace, settings: Settings, shown: tuple[s
             keys=keys,
             now=clock(),
         )
-    notes = [note for task in (away, *asked) if (note := task.result()) is not None]
+    notes = [note for note in (away, *(task.result() for task in asked)) if note is not None]
     _say(arguments, explanation, notes, view.faults)
     return 1 if explanation.refusals else 0
 

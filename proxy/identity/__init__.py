@@ -1,9 +1,12 @@
 """Who is calling: a credential from the request becomes an `Identity`, or a refusal.
 
     Shown → `credential` → Credential → `token` → CompactToken → `keys` → VerifiedToken → `claims` → Identity
+                                      → `introspection` (the issuer is asked) → `introspected` ↗
 
 `callers` is the door: it judges each credential in the way of its form. `issuers` are those whose tokens are accepted,
-`issuer` fetches the keys of one, `cache` remembers for a moment, `reasons` holds what a refused caller is told.
+`issuer` fetches the keys of one. `opaque` says which issuer is asked about an opaque token, `introspection_endpoint`
+asks it as `asking` allows and `client_authentication` proves who is asking, `breaker` says when not to. `cache`
+remembers for a moment, `reasons` holds what a refused caller is told.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ class Identity:
     Only `proxy.identity` makes one, and only after every rule held. `groups_complete` is False where the issuer said
     that there are more groups than it could name (Entra's overage): then the groups are unknown, not absent.
     `expires_at` is Unix seconds: the end of what the credential proves. `client` is the OAuth client that the token
-    was issued to, where the issuer says so.
+    was issued to, where the issuer says so; `method` is how it was judged: "jwt" or "introspection".
     """
 
     issuer: str
