@@ -46,7 +46,7 @@ def active_claims(answer: Answer) -> Mapping[str, Json] | None:
     members = _members(answer)
     if answer.status == 400 and members.get("error") == "unsupported_token_type":
         return None  # RFC 7009 section 2.2.1, as certified providers answer here, too: no token that it could know
-    if answer.status in {401, 403} or members.get("error") in {"invalid_client", "unauthorized_client"}:
+    if answer.status in {401, 403} or members.get("error") in ("invalid_client", "unauthorized_client"):
         raise RefusedClientError(f"it answered {answer.status}: it does not let this client ask")
     if answer.status != 200:
         raise FaultyAnswerError(f"it answered {answer.status}")
@@ -83,7 +83,7 @@ def identify(claims: Mapping[str, Json], *, rules: Issuer, now: float) -> Identi
     return proved(_with_subject(claims, rules), rules=rules, now=now, method="introspection")
 
 
-_ACCESS_TOKEN_USES: Final = frozenset({"access_token", "access"})  # Dex; Cognito
+_ACCESS_TOKEN_USES: Final = ("access_token", "access")  # Dex; Cognito
 
 
 def _check_kind(claims: Mapping[str, Json]) -> None:

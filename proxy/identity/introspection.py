@@ -144,6 +144,8 @@ class Introspector:
             return self._away("introspection_busy")
         try:
             return await self._asked(token, digest)
+        except Exception as error:  # noqa: BLE001 - becomes a refusal, never an identity
+            return self._failed(_whereabouts(error))
         finally:
             lane.turn.release()
 
@@ -158,8 +160,6 @@ class Introspector:
             return self._failed(f"no answer within {self._bounds.timeout:g} s")
         except (NoAnswerError, FaultyAnswerError) as error:
             return self._failed(str(error))
-        except Exception as error:  # noqa: BLE001 - becomes a refusal, never an identity
-            return self._failed(_whereabouts(error))
         self._breaker.answered()
         return self._judged(claims, digest, asked_at)
 

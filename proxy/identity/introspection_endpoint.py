@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 import ssl
 from collections.abc import Callable, Mapping
-from typing import Final
 
 import aiohttp
 from yarl import URL
@@ -100,14 +99,15 @@ def _words(error: Exception) -> str:
     match error:
         case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientSSLError():
             return "its certificate is not accepted"
-        case aiohttp.ClientConnectorError() if error.os_error.strerror:
-            return f"cannot connect ({error.os_error.strerror})"
+        case aiohttp.ClientConnectorError():
+            return f"cannot connect ({error.os_error.strerror or type(error.os_error).__name__})"
+        case aiohttp.ServerDisconnectedError():
+            return "it closed the connection without an answer"
+        case aiohttp.ClientPayloadError():
+            return "its answer is not whole"
+        case aiohttp.ClientResponseError():
+            return "its answer is not HTTP"
+        case ValueError():
+            return "it is not JSON"
         case _:
-            return _WORDS.get(type(error), type(error).__name__)
-
-
-_WORDS: Final[Mapping[type[Exception], str]] = {
-    aiohttp.ServerDisconnectedError: "it closed the connection without an answer",
-    aiohttp.ClientPayloadError: "its answer is not whole",
-    ValueError: "it is not JSON",
-}
+            return type(error).__name__
