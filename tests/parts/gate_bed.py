@@ -26,6 +26,7 @@ from config.settings import (
     Engine,
     EngineLimits,
     FrontGate,
+    Introspection,
     Isolation,
     IsolationKey,
     Public,
@@ -161,10 +162,12 @@ async def gate_bed(
     limits: EngineLimits | None = None,
     media: bool = False,
     also: Sequence[Engine] = (),
+    introspection: Introspection | None = None,
 ) -> AsyncIterator[GateBed]:
     """A gate in front of `engines` (one URL each a replica of one engine) and those of `also`, on the directory that
     `document` describes. Without `filled` the directory is left as it is; without `issuer_answers` the issuer is
-    faulty. `gates` are the subjects that are saltgates in front of this one.
+    faulty. `gates` are the subjects that are saltgates in front of this one. With `introspection` the issuer is also
+    asked about opaque tokens.
     """
     mint = TokenMint(algorithms=("RS256", "ES256"))
     async with IssuerServer(mint) as issuer, aiohttp.ClientSession() as session:
@@ -181,7 +184,7 @@ async def gate_bed(
         settings = Settings(
             public=replace(public or Public(), listen="127.0.0.1:0", url="http://gate.test"),
             engines=(engine, *also),
-            issuers=(issuer.settings(),),
+            issuers=(replace(issuer.settings(), introspection=introspection),),
             directory=directory,
             isolation=isolation or Isolation(keys=(IsolationKey(id="k1", secret=KEY),)),
             timeouts=timeouts or Timeouts(),
