@@ -81,7 +81,8 @@ class Introspector:
         self._strangers = _Lane(self._bounds.questions, self._bounds.waiting)
         self._acquainted = _Lane(self._bounds.known_questions, self._bounds.waiting)
         self._flights: dict[bytes, asyncio.Task[Identity | Refusal]] = {}
-        self._probed = asyncio.Event()
+        self._sound = False
+        self._probed = asyncio.Event()  # Set unless there is a doubt: then nobody asks until the probe has ended.
         self._doubt: asyncio.Task[None] | None = None
         self._told: tuple[str, float] | None = None
         self._log = structlog.get_logger().bind(issuer=rules.issuer)
@@ -99,8 +100,8 @@ class Introspector:
 
     @property
     def ready(self) -> bool:
-        """Whether the issuer answers, as far as is known."""
-        return self._probed.is_set() and not self._breaker.is_open
+        """Whether the issuer answered when it was last probed."""
+        return self._sound
 
     async def identify(self, token: str) -> Identity:
         """Who is calling. Does not suspend for a token that was asked about a moment ago.
@@ -137,17 +138,14 @@ class Introspector:
 
     async def _fly(self, token: str, digest: bytes, lane: _Lane) -> Identity | Refusal:
         try:
-            async with asyncio.timeout(self._bounds.timeout):
+            async with asyncio.timeout(self._bounds.timeout) as turn, lane.turn:
                 await self._probed.wait()
-                await lane.turn.acquire()
+                turn.reschedule(None)
+                return await self._asked(token, digest)
         except TimeoutError:
             return self._away("introspection_busy")
-        try:
-            return await self._asked(token, digest)
         except Exception as error:  # noqa: BLE001 - becomes a refusal, never an identity
             return self._failed(_whereabouts(error))
-        finally:
-            lane.turn.release()
 
     async def _asked(self, token: str, digest: bytes) -> Identity | Refusal:
         if self._breaker.is_open:  # since it waits for its turn
@@ -183,6 +181,7 @@ class Introspector:
     def _failed(self, cause: str) -> IssuerUnavailable:
         self._tell(cause)
         if self._breaker.failed() and (self._doubt is None or self._doubt.done()):
+            self._probed.clear()
             self._doubt = asyncio.get_running_loop().create_task(self._probe_until_sound())
         return self._away("introspection_failed")
 
@@ -199,7 +198,8 @@ class Introspector:
             await asyncio.sleep(pause)
             was_open = self._breaker.is_open
             cause = await self._unsound()
-            pause = self._breaker.probed(sound=cause is None)
+            self._sound = cause is None
+            pause = self._breaker.probed(sound=self._sound)
             self._probed.set()
             if cause is not None:
                 self._tell(cause)

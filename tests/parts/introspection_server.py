@@ -92,6 +92,8 @@ class IntrospectionServer:
         for writer in list(self._open):
             writer.transport.abort()
         await self._server.wait_closed()
+        while self._open:
+            await asyncio.sleep(0.001)
 
     def release(self) -> None:
         """Lets what hangs answer now."""

@@ -74,7 +74,7 @@ async def test_a_persons_opaque_token_is_the_person(
     provider: CertifiedProvider, session: aiohttp.ClientSession, client: dict[str, object]
 ) -> None:
     token = (await provider.sign_in(session, "alice", resource=OPAQUE)).access_token
-    async with asking(provider, **client) as opaque:
+    async with asking(provider, None, **client) as opaque:
         identity = await opaque.identify(token, None)
     assert (identity.issuer, identity.subject, identity.client) == (provider.issuer, "u-alice-0001", CHAT_UI)
     assert (identity.method, identity.groups_complete) == ("introspection", True)
@@ -87,7 +87,7 @@ async def test_a_service_account_is_an_identity_where_it_is_listed(
     token = await provider.service_token(session, OPAQUE)
     async with asking(provider, service_accounts=("svc-batch",)) as opaque:
         identity = await opaque.identify(token, None)
-    assert (identity.subject, identity.client, identity.groups) == ("svc-batch", "svc-batch", {"svc-batch"})
+    assert (identity.subject, identity.client, identity.groups) == ("svc-batch", "svc-batch", frozenset({"svc-batch"}))
     async with asking(provider) as opaque:
         with pytest.raises(InvalidToken) as caught:
             await opaque.identify(token, None)

@@ -476,6 +476,25 @@ async def test_a_token_on_which_the_issuer_stumbles_shuts_out_nobody(server: Int
         assert asked.ready
 
 
+async def test_while_there_is_a_doubt_nobody_is_asked_for_a_caller(server: IntrospectionServer) -> None:
+    async with asking(server, replace(BREAKING, timeout=0.5)) as asked:
+        await until(lambda: asked.ready)
+        server.raw_for |= dict.fromkeys(("a", "b", "c"), http(b"", status="500 Internal Server Error"))
+        server.behaviour, server.probes_too = "hang", True
+        probes = server.probes
+        failing = [asyncio.ensure_future(asked.identify(token)) for token in ("a", "b", "c")]
+        await until(lambda: server.asked == ["a", "b", "c"])
+        server.release()
+        await until(lambda: server.probes > probes)
+        waiting = asyncio.ensure_future(asked.identify("token-of-alice"))
+        await asyncio.sleep(0.02)
+        assert server.hits["token-of-alice"] == 0
+        server.behaviour = "answer"
+        server.release()
+        assert (await waiting).subject == "u-alice"
+        await asyncio.gather(*failing, return_exceptions=True)
+
+
 async def test_an_issuer_that_calls_everything_active_is_believed_nothing(server: IntrospectionServer) -> None:
     server.raw, server.probes_too = http(json.dumps(server.claims("u-alice", exp=int(NOW) + 300)).encode()), True
     async with asking(server, BREAKING) as asked:
