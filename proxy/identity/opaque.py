@@ -70,12 +70,11 @@ class OpaqueTokens:
         return self.introspectors[0]
 
     def _issuer_of(self, workspace: str) -> str | None:
-        issuer = self._issuer_of_workspace(workspace)
-        if issuer not in self._issuers and len(self._issuers) == 1:
-            # Where there is one issuer only, its people are told of such a workspace what they are told of others
-            # that are not theirs.
+        if len(self._issuers) == 1:
+            # No other could have issued the token. So of a workspace that does not exist its people are told what they
+            # are told of one that is not theirs.
             return next(iter(self._issuers))
-        return issuer
+        return self._issuer_of_workspace(workspace)
 
     async def _ask_about_another(self, token: str, workspace: str) -> Identity:
         """Refuses as a wrong token at a workspace with introspection is refused, in the same words and the same time.

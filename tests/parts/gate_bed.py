@@ -29,6 +29,7 @@ from config.settings import (
     Introspection,
     Isolation,
     IsolationKey,
+    Issuer,
     Public,
     Settings,
     Telemetry,
@@ -163,11 +164,12 @@ async def gate_bed(
     media: bool = False,
     also: Sequence[Engine] = (),
     introspection: Introspection | None = None,
+    issuers: Sequence[Issuer] = (),
 ) -> AsyncIterator[GateBed]:
     """A gate in front of `engines` (one URL each a replica of one engine) and those of `also`, on the directory that
     `document` describes. Without `filled` the directory is left as it is; without `issuer_answers` the issuer is
     faulty. `gates` are the subjects that are saltgates in front of this one. With `introspection` the issuer is also
-    asked about opaque tokens.
+    asked about opaque tokens; `issuers` are further ones.
     """
     mint = TokenMint(algorithms=("RS256", "ES256"))
     async with IssuerServer(mint) as issuer, aiohttp.ClientSession() as session:
@@ -184,7 +186,7 @@ async def gate_bed(
         settings = Settings(
             public=replace(public or Public(), listen="127.0.0.1:0", url="http://gate.test"),
             engines=(engine, *also),
-            issuers=(replace(issuer.settings(), introspection=introspection),),
+            issuers=(replace(issuer.settings(), introspection=introspection), *issuers),
             directory=directory,
             isolation=isolation or Isolation(keys=(IsolationKey(id="k1", secret=KEY),)),
             timeouts=timeouts or Timeouts(),

@@ -27,7 +27,7 @@ BASIC: Final = "Basic " + b64encode(f"{CLIENT}:{SECRET}".encode()).decode()
 INACTIVE: Final = b'{"active":false}'
 PROBE: Final = "saltgate-asks-"
 
-Behaviour = Literal["answer", "hang", "drip", "close", "close_after"]
+Behaviour = Literal["answer", "hang", "drip", "close", "close_after", "close_reused"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +149,10 @@ class IntrospectionServer:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open.add(writer)
         try:
-            while await self._serve_one(reader, writer):
+            while await self._serve_one(reader, writer) and self.behaviour != "close_reused":
                 pass
+            if self.behaviour == "close_reused":
+                await reader.readuntil(b"\r\n\r\n")  # and no answer
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
@@ -195,7 +197,7 @@ class IntrospectionServer:
                     writer.write(bytes([byte]))
                     await writer.drain()
                     await asyncio.sleep(0.05)
-            case "answer":
+            case "answer" | "close_reused":
                 writer.write(answer)
         return True
 

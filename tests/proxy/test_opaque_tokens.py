@@ -14,10 +14,17 @@ from observability.exposition import Snapshot, exposition
 from proxy.demo.simulator import AT_ONCE, EngineShape, Simulator
 from proxy.directory.changes import block, grant
 from proxy.directory.model import user
-from tests.parts.gate_bed import GateBed, gate_bed
+from tests.parts.gate_bed import DIRECTORY, GateBed, gate_bed
 from tests.parts.introspection_server import IntrospectionServer, http, until
 from tests.parts.redis_server import RedisServer
 
+OTHER = """
+[workspaces.umbrella]
+issuer = "{other}"
+
+[workspaces.umbrella.projects.hive]
+members = ["user:u-alice-0001"]
+"""
 ALICE = "opaque-token-of-alice"
 
 
@@ -87,6 +94,35 @@ async def test_a_stranger_cannot_tell_which_workspaces_there_are(redis: RedisSer
     assert {code_of(answer) for answer in strangers} == {(401, "invalid_token")}
     assert len({body for _, _, body in members}) == 1
     assert {code_of(answer) for answer in members} == {(403, "not_a_member")}
+
+
+async def test_of_several_issuers_the_one_of_the_named_workspace_is_asked(redis: RedisServer, tmp_path: Path) -> None:
+    async with (
+        IntrospectionServer() as server,
+        IntrospectionServer() as other,
+        Simulator(EngineShape(pace=AT_ONCE, answer_tokens=2)) as engine,
+        gate_bed(
+            redis.settings(),
+            [engine.url],
+            tmp_path,
+            document=DIRECTORY + OTHER.replace("{other}", other.url),
+            introspection=server.issuer().introspection,
+            issuers=[other.issuer()],
+        ) as bed,
+    ):
+        server.active[ALICE] = server.claims("u-alice-0001")
+        other.active["of-other"] = other.claims("u-alice-0001")
+        assert (await bed.post(headers=named(ALICE)))[0] == 200
+        assert (await bed.post(headers=named("of-other", "umbrella", "hive")))[0] == 200
+        # One subject, but of another issuer: who is known there is nobody here.
+        for headers in (named("of-other"), named(ALICE, "umbrella", "hive"), named(ALICE, "nothing")):
+            assert code_of(await bed.post(headers=headers)) == (401, "invalid_token")
+        assert code_of(await bed.post(headers={"Authorization": f"Bearer {ALICE}"})) == (400, "scope_required")
+        project_only = {"Authorization": f"Bearer {ALICE}", "OpenAI-Project": "apollo"}
+        assert code_of(await bed.post(headers=project_only)) == (400, "scope_required")
+        assert (await bed.post())[0] == 200
+    assert server.hits[ALICE] == other.hits["of-other"] == 1
+    assert server.hits["of-other"] == other.hits[ALICE] == 1
 
 
 async def test_the_directory_decides_at_each_request_also_while_the_answer_is_remembered(

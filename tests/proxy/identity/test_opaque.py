@@ -106,6 +106,16 @@ async def test_a_workspace_without_introspection_is_refused_as_a_wrong_token_is_
     assert len(acme.asked) + len(globex.asked) == 2
 
 
+@pytest.mark.parametrize("workspace", ["nobody-of-this-name", "orphan", "initech"])
+async def test_a_token_is_not_tried_at_whoever_has_introspection(
+    acme: IntrospectionServer, globex: IntrospectionServer, workspace: str
+) -> None:
+    async with opened(acme.issuer(name=ACME), globex.issuer(name=GLOBEX)) as opaque:
+        for token in ("of-acme", "of-globex"):
+            assert (await refusal(opaque, token, workspace)).reason == Reason.INACTIVE.value
+    assert not {"of-acme", "of-globex"} & {*acme.asked, *globex.asked}
+
+
 async def test_the_second_time_too_it_is_as_quick_as_for_a_wrong_token(
     both: OpaqueTokens, acme: IntrospectionServer, globex: IntrospectionServer
 ) -> None:
