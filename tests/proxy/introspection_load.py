@@ -84,6 +84,7 @@ CASES = (
     Case("well, 100 tokens among wrong ones", hundred_and_wrong),
     Case("300 ms slow, one token", one, seconds=0.3),
     Case("300 ms slow, each another token", distinct, seconds=0.3),
+    Case("1 s slow, 100 tokens among wrong ones", hundred_and_wrong, seconds=1.0),
     Case("hangs, one token", one, behaviour="hang"),
     Case("hangs, each another token", distinct, behaviour="hang"),
     Case("hangs after 1 s, 100 tokens", hundred, behaviour="hang", warm=True),

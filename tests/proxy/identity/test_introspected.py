@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from config.settings import Introspection, Issuer
 from proxy.identity import Identity
+from proxy.identity.claims import identify as identify_signed
 from proxy.identity.introspected import Answer, FaultyAnswerError, RefusedClientError, active_claims, identify
 from proxy.identity.reasons import Reason
+from proxy.identity.token import VerifiedToken
 from proxy.refusals import TokenExpired, Unauthenticated
 from tests.parts.tokens import ABSENT
 
@@ -278,3 +283,76 @@ def test_without_a_list_no_client_is_a_subject() -> None:
 
 def test_an_answer_does_not_show_its_body() -> None:
     assert "alice" not in repr(answer(b'{"active":true,"sub":"alice"}'))
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
+VALUES = st.recursive(
+    SCALARS | st.sampled_from(["saltgate", "Bearer", "access", ISSUER, "svc-batch", NOW + 60, ["saltgate"], ["eng"]]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+NAMES = st.sampled_from(
+    [
+        "iss",
+        "aud",
+        "exp",
+        "iat",
+        "nbf",
+        "sub",
+        "groups",
+        "client_id",
+        "azp",
+        "cid",
+        "token_type",
+        "token_use",
+        "cnf",
+        "username",
+        "_claim_names",
+        "hasgroups",
+        "typ",
+        "nonce",
+        "events",
+        "error",
+        "scope",
+    ]
+)
+
+
+@given(changes=st.dictionaries(NAMES, VALUES | st.just(ABSENT), max_size=4))
+def test_whatever_an_issuer_says_of_a_token_it_is_an_identity_or_a_refusal(changes: dict[str, object]) -> None:
+    claims = {name: value for name, value in (GOOD | changes).items() if value is not ABSENT}
+    try:
+        identity = identify(claims, rules=RULES, now=NOW)  # type: ignore[arg-type]
+    except Unauthenticated:
+        return
+    assert "cnf" not in claims
+    assert identity.subject in (claims.get("sub"), "svc-batch")
+    assert claims.get("iss", ISSUER) == ISSUER
+
+
+@given(changes=st.dictionaries(NAMES, VALUES | st.just(ABSENT), max_size=4))
+def test_the_same_claims_prove_the_same_signed_or_answered(changes: dict[str, object]) -> None:
+    told = GOOD | changes | {"iss": ISSUER, "token_type": "Bearer", "token_use": "access", "username": "a"}
+    claims = {name: value for name, value in told.items() if value is not ABSENT}
+    token = VerifiedToken(issuer=ISSUER, type="at+jwt", claims=claims)  # type: ignore[arg-type]
+
+    def outcome(judge: Callable[[], Identity]) -> tuple[object, ...]:
+        try:
+            found = judge()
+        except Unauthenticated as refusal:
+            return type(refusal), refusal.reason
+        return found.subject, found.groups, found.groups_complete, found.expires_at, found.client
+
+    signed = outcome(lambda: identify_signed(token, rules=RULES, now=NOW))
+    assert signed == outcome(lambda: identify(claims, rules=RULES, now=NOW))  # type: ignore[arg-type]
+
+
+@given(body=st.binary(max_size=60) | st.text(alphabet='{}[]":,activetruefalse01 \\', max_size=60).map(str.encode))
+def test_bytes_of_any_kind_are_an_answer_or_a_fault(body: bytes) -> None:
+    for status in (200, 400):
+        try:
+            found = active_claims(answer(body, status=status))
+        except FaultyAnswerError:
+            continue
+        assert b'"active"' in body or status == 400
+        assert found is None or found["active"] is True
