@@ -84,7 +84,7 @@ class Introspector:
         self._sound = False
         self._probed = asyncio.Event()  # Set unless there is a doubt: then nobody asks until the probe has ended.
         self._doubt: asyncio.Task[None] | None = None
-        self._told: tuple[str, float] | None = None
+        self._told: dict[str, float] = {}
         self._log = structlog.get_logger().bind(issuer=rules.issuer)
 
     async def __aenter__(self) -> Self:
@@ -204,7 +204,7 @@ class Introspector:
             if cause is not None:
                 self._tell(cause)
             elif was_open:
-                self._told = None
+                self._told.clear()
                 self._log.info("introspection_back")
 
     async def _unsound(self) -> str | None:
@@ -228,10 +228,10 @@ class Introspector:
             raise NoAnswerError(f"no answer within {self._bounds.timeout:g} s") from None
 
     def _tell(self, cause: str) -> None:
-        """To the log, the same cause once a minute: thousands of callers may meet it."""
+        """To the log, each cause once a minute: thousands of callers may meet it. There are few causes."""
         now = self._monotonic()
-        if self._told is None or self._told[0] != cause or now - self._told[1] >= TELL_AGAIN_SECONDS:
-            self._told = (cause, now)
+        if now - self._told.get(cause, -TELL_AGAIN_SECONDS) >= TELL_AGAIN_SECONDS:
+            self._told[cause] = now
             self._log.warning("introspection_failed", cause=cause, remedy="saltgate check")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 import time
 from base64 import b64encode
 from collections import Counter
@@ -55,7 +56,7 @@ class IntrospectionServer:
     what it does instead of answering in one go; `seconds` is how long it thinks before.
     """
 
-    def __init__(self, *, credentials: str = BASIC) -> None:
+    def __init__(self, *, credentials: str = BASIC, tls: ssl.SSLContext | None = None) -> None:
         self.active: dict[str, dict[str, object]] = {}
         self.questions: list[Question] = []
         self.raw: bytes | None = None
@@ -67,6 +68,7 @@ class IntrospectionServer:
         self.discovery: bytes | None = None
         self.port = 0
         self._credentials = credentials
+        self._tls = tls
         self._at_once = 0
         self._released = asyncio.Event()
         self._server: asyncio.Server | None = None
@@ -82,7 +84,7 @@ class IntrospectionServer:
         await self.stop()
 
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, ssl=self._tls)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
@@ -102,7 +104,7 @@ class IntrospectionServer:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}"
 
     @property
     def endpoint(self) -> str:

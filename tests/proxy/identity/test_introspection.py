@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -74,6 +75,7 @@ async def asking(
     *,
     clock: Callable[[], float] = Clock(NOW),  # noqa: B008 - nobody moves it
     monotonic: Callable[[], float] = Clock(1000.0),  # noqa: B008
+    tls: ssl.SSLContext | None = None,
     **settings: object,
 ) -> AsyncIterator[Introspector]:
     rules = server.issuer(**settings)  # type: ignore[arg-type]
@@ -81,7 +83,7 @@ async def asking(
     async with (
         introspection_session() as session,
         introspector(
-            rules, rules.introspection, session=session, clock=clock, monotonic=monotonic, bounds=bounds
+            rules, rules.introspection, session=session, clock=clock, monotonic=monotonic, tls=tls, bounds=bounds
         ) as opened,
     ):
         yield opened
@@ -564,6 +566,17 @@ async def test_the_same_failure_is_told_once_a_minute(server: IntrospectionServe
                 assert len(logs) == lines
 
 
+async def test_failures_that_alternate_do_not_fill_the_log(server: IntrospectionServer) -> None:
+    server.raw_for["a"] = http(b"", status="500 Internal Server Error")
+    server.raw_for["b"] = http(b"", status="502 Bad Gateway")
+    with capture_logs() as logs:
+        async with asking(server) as asked:
+            for _ in range(20):
+                await unavailable(asked, "a")
+                await unavailable(asked, "b")
+    assert len(logs) == 2
+
+
 async def test_a_fault_of_ours_lets_nobody_in_and_tells_the_log_where_it_is(server: IntrospectionServer) -> None:
     def broken_clock() -> float:
         raise RuntimeError("clock at very-secret-token")
@@ -620,3 +633,30 @@ async def test_an_endpoint_that_moved_is_found_again(server: IntrospectionServer
                     except IssuerUnavailable:
                         await asyncio.sleep(0.01)
             assert found[0].subject == "u-alice"
+
+
+async def test_the_token_goes_to_whom_the_configured_authority_vouches_for_and_to_nobody_else(
+    authority: tuple[ssl.SSLContext, ssl.SSLContext],
+) -> None:
+    server_tls, client_tls = authority
+    async with IntrospectionServer(tls=server_tls) as server:
+        server.active["token-of-alice"] = server.claims("u-alice", exp=int(NOW) + 300)
+        async with asking(server, tls=client_tls, endpoint=None) as asked:
+            assert (await asked.identify("token-of-alice")).subject == "u-alice"
+        server.questions.clear()
+        with capture_logs() as logs:
+            async with asking(server) as asked:
+                await unavailable(asked, "token-of-alice")
+        assert server.questions == []
+        assert "certificate is not accepted" in str(logs)
+
+
+async def test_an_https_issuer_cannot_send_us_to_http_with_a_token(
+    authority: tuple[ssl.SSLContext, ssl.SSLContext],
+) -> None:
+    server_tls, client_tls = authority
+    async with IntrospectionServer(tls=server_tls) as server, IntrospectionServer() as plain:
+        server.discovery = json.dumps({"issuer": server.url, "introspection_endpoint": plain.endpoint}).encode()
+        async with asking(server, tls=client_tls, endpoint=None) as asked:
+            await unavailable(asked, "token-of-alice")
+        assert plain.questions == []
