@@ -43,6 +43,7 @@ from proxy.gateway import Gateway, Policy
 from proxy.identity.callers import Callers
 from proxy.identity.issuers import TrustedIssuers, open_issuers
 from proxy.identity.native_sign_in import NativeSignIn
+from proxy.identity.opaque import IssuerOfWorkspace, OpaqueTokens, open_introspection
 from proxy.identity.possession import Possession
 from proxy.isolation.narrowing import Rule, Unseen, isolation_rule
 from proxy.isolation.remembered import RememberedSalts
@@ -75,6 +76,7 @@ class Gate:
     front: Front
     gateway: Gateway
     issuers: TrustedIssuers
+    opaque: OpaqueTokens
     view: DirectoryView
     engines: Engines
     metrics: Metrics
@@ -157,11 +159,19 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
         used_proofs = open_used_proofs(settings.directory)
         stack.push_async_callback(used_proofs.close)
         possession = Possession(public_url=public_url(settings), clock=time.time, used=used_proofs)
+        opaque = await stack.enter_async_context(
+            open_introspection(
+                settings.issuers,
+                issuer_of_workspace=issuer_of_workspace(view),
+                clock=time.time,
+                tls=issuer_tls(settings.issuers),
+            )
+        )
         scanner = Scanner(rules, limit_bytes=settings.isolation.scan_limit)
         stack.callback(scanner.close)
         lookup = SystemLookup()
         stack.callback(lookup.close)
-        callers = Callers(issuers, possession)
+        callers = Callers(issuers, opaque=opaque, possession=possession)
         gateway = Gateway(
             identities=callers,
             directory=view,
@@ -179,7 +189,7 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
             policy=policy(settings),
             wall_clock=time.time,
         )
-        gate = Gate(_front(gateway, recorder, settings), gateway, issuers, view, engines, metrics)
+        gate = Gate(_front(gateway, recorder, settings), gateway, issuers, opaque, view, engines, metrics)
         endless = [view.follow(), engines.follow(), _tell_states(gate)]
         if settings.streams_end_on_revoke:
             endless.append(gateway.follow_revocations())
@@ -300,6 +310,14 @@ def image_tls(engines: tuple[EngineSettings, ...]) -> dict[Path | None, ssl.SSLC
     return {file: client_context(file, None) for file in files}
 
 
+def issuer_of_workspace(view: DirectoryView) -> IssuerOfWorkspace:
+    def issuer_of(name: str) -> str | None:
+        workspace = view.current().directory.workspaces.get(name)
+        return None if workspace is None else workspace.issuer
+
+    return issuer_of
+
+
 def configured_engine(engine: EngineSettings, connect_seconds: float) -> Engine:
     """The engine with its replicas, none of which has been asked yet."""
     return Engine(
@@ -356,6 +374,8 @@ async def _tell_states(gate: Gate) -> None:
             _log.error("salt_key_missing", keys=lacking, remedy="add it under [[isolation.keys]]")
         for issuer in gate.issuers.issuers:
             gate.metrics.issuer_up(issuer.rules.issuer, issuer.ready)
+        for introspector in gate.opaque.introspectors:
+            gate.metrics.introspection_up(introspector.rules.issuer, introspector.ready)
         gate.metrics.directory_up(not gate.view.away)
         age = gate.view.confirmed_age
         if age is not None:

@@ -13,7 +13,15 @@ from typing import BinaryIO, Final
 from config.settings import Logs as LogSettings
 from config.settings import Settings
 from observability.logs import configure_logs
-from proxy.app import configured_engine, isolation_rules, issuer_tls, key_ring, policy, sign_in_url
+from proxy.app import (
+    configured_engine,
+    isolation_rules,
+    issuer_of_workspace,
+    issuer_tls,
+    key_ring,
+    policy,
+    sign_in_url,
+)
 from proxy.assurance.engines import Engines, Replica
 from proxy.assurance.verdict import Verdict
 from proxy.cli.configuration import add_configuration, configured, tell_faults
@@ -27,9 +35,11 @@ from proxy.directory.view import DirectoryView
 from proxy.gateway import Identities
 from proxy.identity import Identity
 from proxy.identity.callers import Callers
+from proxy.identity.client_authentication import faulty_client_keys
 from proxy.identity.confirmation import Bound, Confirmation
 from proxy.identity.credential import Form, credential
 from proxy.identity.issuers import TrustedIssuers, open_issuers
+from proxy.identity.opaque import open_introspection
 from proxy.identity.shown import Shown
 from proxy.identity.token import MAXIMUM_TOKEN_BYTES
 from proxy.refusals import Refusal
@@ -60,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = configured(arguments)
     if settings is None:
         return 2
-    faults = list(faulty_certificates(settings))
+    faults = [*faulty_certificates(settings), *faulty_client_keys(settings)]
     tell_faults(arguments.configuration, faults)
     if faults:
         return 2
@@ -110,10 +120,18 @@ async def _run(arguments: argparse.Namespace, settings: Settings, shown: tuple[s
                 sign_in_url=sign_in_url(settings),
             )
         )
+        opaque = await stack.enter_async_context(
+            open_introspection(
+                settings.issuers,
+                issuer_of_workspace=issuer_of_workspace(view),
+                clock=clock,
+                tls=issuer_tls(settings.issuers),
+            )
+        )
+        away = await _confirmed(view)  # first: it says whom to ask about an opaque token
         async with asyncio.TaskGroup() as tasks:
-            identity = tasks.create_task(_identity(Callers(issuers), arguments, shown))
+            identity = tasks.create_task(_identity(Callers(issuers, opaque=opaque), arguments, shown))
             bound = tasks.create_task(_bound(issuers, shown))
-            away = tasks.create_task(_confirmed(view))
             asked = [tasks.create_task(_asked(replica)) for replica in replicas]
         holder = bound.result()
         explanation = explain(
@@ -127,7 +145,7 @@ async def _run(arguments: argparse.Namespace, settings: Settings, shown: tuple[s
             keys=keys,
             now=clock(),
         )
-    notes = [note for task in (away, *asked) if (note := task.result()) is not None]
+    notes = [note for note in (away, *(task.result() for task in asked)) if note is not None]
     if holder is not None:
         notes.append(_what_is_shown(holder.confirmation))
     _say(arguments, explanation, notes, view.faults)

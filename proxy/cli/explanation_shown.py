@@ -88,6 +88,7 @@ def _identity(found: Identity | Refusal) -> dict[str, object] | None:
         "issuer": found.issuer,
         "subject": found.subject,
         "client": found.client,
+        "method": found.method,
         "groups": sorted(found.groups) if found.groups_complete else "unknown",
         "groups_named": sorted(found.groups),
         "expires_at": found.expires_at,
@@ -174,6 +175,8 @@ def _told(explanation: Explanation, step: str, found: object, model: str | None)
 def _told_identity(identity: Identity) -> Iterator[tuple[str, str]]:
     yield "identity", f"{identity.subject}, of {identity.issuer}"
     yield "", f"client {identity.client or 'not named'}; the token is good until {_time(identity.expires_at)}"
+    if identity.method == "introspection":
+        yield "", "an opaque token: the issuer was asked about it"
     groups = listed(sorted(identity.groups), at_most=_LISTED_AT_MOST) or "none"
     yield "", f"groups {groups if identity.groups_complete else _UNKNOWN_GROUPS}"
 

@@ -26,6 +26,7 @@ from config.settings import (
     Engine,
     EngineLimits,
     FrontGate,
+    Introspection,
     Isolation,
     IsolationKey,
     Issuer,
@@ -171,14 +172,15 @@ async def gate_bed(
     proxies: Proxies | None = None,
     cors: Cors | None = None,
     streams_end_on_revoke: bool = True,
+    introspection: Introspection | None = None,
     issuers: Sequence[Issuer] = (),
     port: int = 0,
 ) -> AsyncIterator[GateBed]:
     """A gate in front of `engines` (one URL each a replica of one engine) and those of `also`, on the directory that
     `document` describes. Without `filled` the directory is left as it is; without `issuer_answers` the issuer is
     faulty. `hosts` and `private_hosts` are those that images are fetched from. `gates` are the subjects that are
-    saltgates in front of this one, `issuers` further ones. A gate at a chosen `port` has that as its public address, as
-    clients that check it need it.
+    saltgates in front of this one. With `introspection` the issuer is also asked about opaque tokens; `issuers` are
+    further ones. A gate at a chosen `port` has that as its public address, as clients that check it need it.
     """
     mint = TokenMint(algorithms=("RS256", "ES256"))
     async with IssuerServer(mint) as issuer, aiohttp.ClientSession() as session:
@@ -201,7 +203,7 @@ async def gate_bed(
                 public or Public(), listen="127.0.0.1:0", url=f"http://127.0.0.1:{port}" if port else "http://gate.test"
             ),
             engines=(engine, *also),
-            issuers=(issuer.settings(), *issuers),
+            issuers=(replace(issuer.settings(), introspection=introspection), *issuers),
             directory=directory,
             isolation=isolation or Isolation(keys=(IsolationKey(id="k1", secret=KEY),)),
             timeouts=timeouts or Timeouts(),
