@@ -22,9 +22,9 @@ from dataclasses import dataclass
 class Identity:
     """A verified caller: the person or service finally acted for.
 
-        Only `proxy.identity` makes one, and only after every rule held. `groups_complete` is False where the issuer said
-        that there are more groups than it could name (Entra's overage): then the groups are unknown, not absent.
-        `expires_at` is Unix seconds: the end of what the credential proves. `client` is the OAuth client that the token
+    Only `proxy.identity` makes one, and only after every rule held. `groups_complete` is False where the issuer said
+    that there are more groups than it could name (Entra's overage): then the groups are unknown, not absent.
+    `expires_at` is Unix seconds: the end of what the credential proves. `client` is the OAuth client that the token
         was issued to, where the issuer says so; `method` is how it was judged: "jwt" or "introspection". What may be
     ended before it expires: `session` is the issuer's session (`sid`) that it belongs to, `issued_at` (Unix seconds)
     when it was issued, `token_id` the personal access token.

@@ -17,7 +17,7 @@ from proxy.identity.confirmation import Bound, bearer
 from proxy.identity.introspected import Answer, FaultyAnswerError, RefusedClientError, active_claims, identify
 from proxy.identity.reasons import Reason
 from proxy.identity.token import VerifiedToken
-from proxy.refusals import TokenExpired, Unauthenticated
+from proxy.refusals import InvalidToken, TokenExpired, Unauthenticated
 from tests.parts.tokens import ABSENT
 
 NOW = 1_900_000_000.0
