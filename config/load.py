@@ -35,6 +35,7 @@ from config.settings import (
     Public,
     Settings,
     Telemetry,
+    Tokens,
 )
 from config.values import Surroundings
 
@@ -52,6 +53,7 @@ _GATE: Final = TypeAdapter(FrontGate)
 _ISOLATION_KEY: Final = TypeAdapter(IsolationKey)
 _ISOLATION_RULE: Final = TypeAdapter(IsolationRule)
 _TELEMETRY: Final = TypeAdapter(Telemetry)
+_TOKENS: Final = TypeAdapter(Tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +150,7 @@ def _parts(table: Mapping[str, object], errors: Sequence[ErrorDetails], surround
         ),
         isolation_rules=several(_ISOLATION_RULE, isolation.get("rules") if isinstance(isolation, dict) else None),
         telemetry=one(_TELEMETRY, rest.get("telemetry", {})),
+        tokens=one(_TOKENS, rest.get("tokens", {})),
         gates=several(_GATE, rest.get("gates")),
     )
 

@@ -7,6 +7,7 @@
     engines     what an engine may be sent, rebuilt from an allowlist and stamped
     scanner     whether the request's content asks for a narrower border
     relay       the bytes up, and the answer down as it comes
+    account     what people see and change of their own
     assurance   what is proven of the engines
     app         settings → one worker's gate;  worker, server  the processes around it;  cli  the commands
     demo        everything embedded, to see what it is for

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import AsyncIterator, Collection, Coroutine, Sequence
+from collections.abc import AsyncIterator, Collection, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -23,17 +23,25 @@ from observability.metrics import Metrics
 from observability.names import ProofState
 from observability.record import Recorder
 from observability.telemetry import Telemetry
+from proxy.account.pace import Pace
+from proxy.account.token_pages import TokenPages
+from proxy.account.tokens import AccountTokens
+from proxy.account.visitors import BearerVisitors
 from proxy.answers import refusal_headers
 from proxy.assurance.engines import Engine, Engines, Replica
 from proxy.assurance.verdict import Verdict
 from proxy.channel import WorkerState
-from proxy.desk import Desk
-from proxy.directory.connect import open_store, removal_policy
+from proxy.desk import Clerk, Desk
+from proxy.directory.connect import open_store, open_tokens, removal_policy
+from proxy.directory.store import Store
+from proxy.directory.token_store import StoredTokens, TokenStore
 from proxy.directory.view import DirectoryView
 from proxy.engines.kinds import profile_of
 from proxy.gateway import Gateway, Policy
 from proxy.identity.callers import Callers
 from proxy.identity.issuers import TrustedIssuers, open_issuers
+from proxy.identity.personal_records import PersonalRules
+from proxy.identity.personal_tokens import PersonalTokens
 from proxy.isolation.narrowing import Rule, Unseen, isolation_rule
 from proxy.isolation.ring import KeyRing
 from proxy.isolation.salt import SaltKey
@@ -43,6 +51,7 @@ from proxy.relay.downstream import Front
 from proxy.relay.exchange import Patience
 from proxy.relay.pool import Address, Pool
 from proxy.relay.relay import Relay, answer_headers
+from proxy.routes import Page
 from proxy.scanner import Scanner
 from proxy.tls import client_context
 
@@ -137,15 +146,27 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
         store = open_store(settings.directory, removal_policy(settings.isolation))
         stack.push_async_callback(store.close)
         view = DirectoryView(store, max_stale=settings.directory.max_stale)
+        tokens = open_tokens(settings.directory)
+        stack.push_async_callback(tokens.close)
+        personal = PersonalTokens(
+            StoredTokens(tokens),
+            personal_rules(settings),
+            max_stale=settings.directory.max_stale,
+            clock=time.time,
+            monotonic=time.monotonic,
+        )
+        stack.push_async_callback(personal.tell_uses_now)
+        identities = Callers(issuers, personal=personal)
+        visitors = BearerVisitors(identities, view, tokens, groups_max_age=settings.tokens.groups_max_age)
         scanner = Scanner(rules, limit_bytes=settings.isolation.scan_limit)
         stack.callback(scanner.close)
         gateway = Gateway(
-            identities=Callers(issuers),
+            identities=identities,
             directory=view,
             keys=keys,
             rules=scanner,
             engines=engines,
-            desk=Desk({}),
+            desk=Desk(_token_pages(settings, visitors, tokens, store)),
             relay=Relay(
                 Patience(first_byte=settings.timeouts.first_byte, idle=settings.timeouts.idle),
                 violated=metrics.isolation_violation,
@@ -155,7 +176,9 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
             wall_clock=time.time,
         )
         gate = Gate(_front(gateway, recorder, settings), gateway, issuers, view, engines, metrics)
-        await stack.enter_async_context(_running(view.follow(), engines.follow(), _tell_states(gate)))
+        await stack.enter_async_context(
+            _running(view.follow(), engines.follow(), personal.tell_uses(), _tell_states(gate))
+        )
         yield gate
 
 
@@ -192,6 +215,30 @@ def public_url(settings: Settings) -> str:
 
 def key_ring(settings: Settings) -> KeyRing:
     return KeyRing({key.id: SaltKey(key.id, key.secret.value) for key in settings.isolation.keys})
+
+
+def personal_rules(settings: Settings) -> PersonalRules:
+    """Whose personal access tokens count. The owner of a local issuer has no groups that a sign-in could tell."""
+    return PersonalRules(
+        issuers=frozenset(issuer.issuer for issuer in settings.issuers),
+        without_groups=frozenset(i.issuer for i in settings.issuers if i.kind == "local" or not i.groups),
+        groups_max_age=settings.tokens.groups_max_age,
+    )
+
+
+def _token_pages(
+    settings: Settings, visitors: BearerVisitors, tokens: TokenStore, store: Store
+) -> Mapping[Page, Clerk]:
+    account = AccountTokens(
+        tokens,
+        store.change,
+        settings.tokens,
+        settings.admin.administrators,
+        max_stale=settings.directory.max_stale,
+        clock=time.time,
+    )
+    lifetime = int(settings.tokens.default_lifetime)
+    return TokenPages(visitors.visitor, account, Pace(clock=time.monotonic), default_lifetime=lifetime).clerks()
 
 
 def isolation_rules(settings: Settings) -> tuple[Rule, ...]:

@@ -32,8 +32,8 @@ _NOT_A_MEMBER: Final = (
 )
 _BLOCKED: Final = "Your administrator has blocked you here. Ask your administrator."
 _SIGN_IN_FOR_GROUPS: Final = (
-    "Your personal access token knows the groups of a recent sign-in only, and there is none: sign in again at /account "
-    "of this gateway, or with `saltgate login` and then `saltgate pat list`."
+    "A personal access token knows the groups of a recent sign-in only, and there is none: sign in again at /account of "
+    "this gateway, or with `saltgate login` and then `saltgate pat list`."
 )
 _NAME_BOTH: Final = (
     "Your token does not list all your groups, so nothing is chosen for you: "
