@@ -21,6 +21,7 @@ from pydantic_core import ErrorDetails
 from config.faults import ConfigurationFaults, Fault
 from config.files import read_regular
 from config.overrides import overlaid, unknown_key
+from config.person import GATE_VARIABLE
 from config.presets import with_presets
 from config.rules import Parts, broken_rules
 from config.schema import member
@@ -225,7 +226,7 @@ def _section(location: Sequence[str]) -> object:
 
 def _warnings(others: Sequence[str], table: object) -> Iterator[str]:
     """One line about variables that look like overrides and are none; those that a secret names are in use."""
-    ignored = sorted(set(others) - set(_variables(table)))
+    ignored = sorted(set(others) - {GATE_VARIABLE} - set(_variables(table)))
     if ignored:
         yield (
             f"ignored, for they override no key: {', '.join(ignored)} "

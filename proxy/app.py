@@ -23,10 +23,12 @@ from observability.metrics import Metrics
 from observability.names import ProofState
 from observability.record import Recorder
 from observability.telemetry import Telemetry
+from proxy.account.account import Account
+from proxy.account.logins import Logins
 from proxy.account.pace import Pace
+from proxy.account.persons import Bearers
 from proxy.account.token_pages import TokenPages
 from proxy.account.tokens import AccountTokens
-from proxy.account.visitors import BearerVisitors
 from proxy.answers import refusal_headers
 from proxy.assurance.engines import Engine, Engines, Replica
 from proxy.assurance.verdict import Verdict
@@ -40,6 +42,7 @@ from proxy.engines.kinds import profile_of
 from proxy.gateway import Gateway, Policy
 from proxy.identity.callers import Callers
 from proxy.identity.issuers import TrustedIssuers, open_issuers
+from proxy.identity.native_sign_in import NativeSignIn
 from proxy.identity.personal_records import PersonalRules
 from proxy.identity.personal_tokens import PersonalTokens
 from proxy.isolation.narrowing import Rule, Unseen, isolation_rule
@@ -156,17 +159,16 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
             monotonic=time.monotonic,
         )
         stack.push_async_callback(personal.tell_uses_now)
-        identities = Callers(issuers, personal=personal)
-        visitors = BearerVisitors(identities, view, tokens, groups_max_age=settings.tokens.groups_max_age)
         scanner = Scanner(rules, limit_bytes=settings.isolation.scan_limit)
         stack.callback(scanner.close)
+        callers = Callers(issuers, personal=personal)
         gateway = Gateway(
-            identities=identities,
+            identities=callers,
             directory=view,
             keys=keys,
             rules=scanner,
             engines=engines,
-            desk=Desk(_token_pages(settings, visitors, tokens, store)),
+            desk=Desk(_clerks(settings, callers, view, tokens, store)),
             relay=Relay(
                 Patience(first_byte=settings.timeouts.first_byte, idle=settings.timeouts.idle),
                 violated=metrics.isolation_violation,
@@ -226,9 +228,11 @@ def personal_rules(settings: Settings) -> PersonalRules:
     )
 
 
-def _token_pages(
-    settings: Settings, visitors: BearerVisitors, tokens: TokenStore, store: Store
+def _clerks(
+    settings: Settings, callers: Callers, view: DirectoryView, tokens: TokenStore, store: Store
 ) -> Mapping[Page, Clerk]:
+    """The pages of the account, for programs that show a credential."""
+    logins = Logins(tokens, groups_max_age=settings.tokens.groups_max_age)
     account = AccountTokens(
         tokens,
         store.change,
@@ -237,8 +241,14 @@ def _token_pages(
         max_stale=settings.directory.max_stale,
         clock=time.time,
     )
-    lifetime = int(settings.tokens.default_lifetime)
-    return TokenPages(visitors.visitor, account, Pace(clock=time.monotonic), default_lifetime=lifetime).clerks()
+    pages = TokenPages(
+        Bearers(callers, view, logins).person,
+        account,
+        Pace(clock=time.monotonic),
+        default_lifetime=int(settings.tokens.default_lifetime),
+    )
+    shown = Account(callers, view, logins, Level(settings.isolation.unit))
+    return {Page.ACCOUNT: shown.serve, **pages.clerks()}
 
 
 def isolation_rules(settings: Settings) -> tuple[Rule, ...]:
@@ -264,7 +274,22 @@ def policy(settings: Settings) -> Policy:
         request_seconds=settings.timeouts.request,
         public_url=public_url(settings),
         issuers=tuple(issuer.issuer for issuer in settings.issuers),
+        native_sign_ins=native_sign_ins(settings),
         gates=frozenset((gate.issuer, gate.subject) for gate in settings.gates),
+    )
+
+
+def native_sign_ins(settings: Settings) -> tuple[NativeSignIn, ...]:
+    """Where `saltgate login` may sign people in."""
+    return tuple(
+        NativeSignIn(
+            issuer=issuer.issuer,
+            client_id=issuer.login.native_client_id,
+            scopes=issuer.login.native_scopes,
+            resource=issuer.login.resource,
+        )
+        for issuer in settings.issuers
+        if issuer.login is not None and issuer.login.native_client_id is not None
     )
 
 

@@ -1,4 +1,1 @@
-"""What people see and change of their own: their personal access tokens.
-
-`visitors` says who visits, `tokens` does what he asks for, `token_pages` speaks JSON with him.
-"""
+"""What a person may see and change of his own: whom the gate takes him for, and his personal access tokens."""

@@ -16,8 +16,8 @@ from typing import Final
 from urllib.parse import parse_qsl
 
 from proxy.account.pace import Pace
+from proxy.account.persons import Person, WhoVisits
 from proxy.account.tokens import AccountTokens, NewToken, Wish
-from proxy.account.visitors import Visitor, WhoVisits
 from proxy.desk import Clerk, PageAnswer, Visit
 from proxy.directory.token_store import OwnedToken
 from proxy.identity.personal_records import Owner, TokenRecord
@@ -29,7 +29,7 @@ LONGEST_NAME: Final = 64
 MOST_PROJECTS: Final = 50
 SHORTEST_LIFETIME: Final = 60
 
-_Deed = Callable[[Visitor, Visit], Awaitable[PageAnswer]]
+_Deed = Callable[[Person, Visit], Awaitable[PageAnswer]]
 
 
 class TokenPages:
@@ -52,30 +52,30 @@ class TokenPages:
 
     def _visited(self, deed: _Deed) -> Clerk:
         async def clerk(visit: Visit) -> PageAnswer:
-            visitor = await self._who(visit)
-            self._pace.take(visitor.owner)
-            return await deed(visitor, visit)
+            person = await self._who(visit)
+            self._pace.take(person.owner)
+            return await deed(person, visit)
 
         return clerk
 
-    async def _list(self, visitor: Visitor, visit: Visit) -> PageAnswer:
-        owner = _owner(visitor, _query(visit.query))
-        owned = await self._tokens.owned(visitor, owner)
+    async def _list(self, person: Person, visit: Visit) -> PageAnswer:
+        owner = _owner(person, _query(visit.query))
+        owned = await self._tokens.owned(person, owner)
         return _answer(200, {"tokens": [token_document(token) for token in owned]})
 
-    async def _create(self, visitor: Visitor, visit: Visit) -> PageAnswer:
-        made = await self._tokens.create(visitor, wish(json_object(visit), default_lifetime=self._default_lifetime))
+    async def _create(self, person: Person, visit: Visit) -> PageAnswer:
+        made = await self._tokens.create(person, wish(json_object(visit), default_lifetime=self._default_lifetime))
         return _answer(201, new_token_document(made))
 
-    async def _revoke(self, visitor: Visitor, visit: Visit) -> PageAnswer:
+    async def _revoke(self, person: Person, visit: Visit) -> PageAnswer:
         members = json_object(visit)
         _refuse_others(members, {"id"})
-        await self._tokens.revoke(visitor, _text(members, "id"))
+        await self._tokens.revoke(person, _text(members, "id"))
         return _answer(200, {"revoked": 1})
 
-    async def _revoke_all(self, visitor: Visitor, visit: Visit) -> PageAnswer:
-        owner = _owner(visitor, json_object(visit))
-        return _answer(200, {"revoked": await self._tokens.revoke_all(visitor, owner)})
+    async def _revoke_all(self, person: Person, visit: Visit) -> PageAnswer:
+        owner = _owner(person, json_object(visit))
+        return _answer(200, {"revoked": await self._tokens.revoke_all(person, owner)})
 
 
 def new_token_document(made: NewToken) -> dict[str, object]:
@@ -132,11 +132,11 @@ def _record_document(record: TokenRecord) -> dict[str, object]:
     }
 
 
-def _owner(visitor: Visitor, members: Mapping[str, Json]) -> Owner:
-    """Whose tokens are meant: the visitor's own, unless another is named."""
+def _owner(person: Person, members: Mapping[str, Json]) -> Owner:
+    """Whose tokens are meant: the person's own, unless another is named."""
     _refuse_others(members, {"issuer", "subject"})
     if not members:
-        return visitor.owner
+        return person.owner
     return Owner(_text(members, "issuer"), _text(members, "subject"))
 
 

@@ -1,4 +1,4 @@
-"""What a visitor may do with personal access tokens: his own, and those of others where he is an administrator."""
+"""What a person may do with personal access tokens: his own, and those of others where he is an administrator."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import structlog
 
 from config.settings import Administrator
 from config.settings import Tokens as Settings
-from proxy.account.visitors import Visitor
+from proxy.account.persons import Person
 from proxy.directory.changes import Change, Deed
 from proxy.directory.membership import check_member
 from proxy.directory.token_store import OwnedToken, TokenStore, TooManyTokens, asked_for_a_caller, revocation
@@ -53,7 +53,7 @@ def new_token(owner: Owner, wish: Wish, *, now: float) -> NewToken:
 
 
 class AccountTokens:
-    """Each deed judges by itself whether this visitor may do it. `clock` is Unix seconds."""
+    """Each deed judges by itself whether this person may do it. `clock` is Unix seconds."""
 
     def __init__(
         self,
@@ -72,22 +72,22 @@ class AccountTokens:
         self._max_stale = max_stale
         self._clock = clock
 
-    async def owned(self, visitor: Visitor, owner: Owner) -> tuple[OwnedToken, ...]:
-        """The owner's tokens. Raises NotAMember where they are not the visitor's to see."""
-        self._check(visitor, owner)
+    async def owned(self, person: Person, owner: Owner) -> tuple[OwnedToken, ...]:
+        """The owner's tokens. Raises NotAMember where they are not the person's to see."""
+        self._check(person, owner)
         with asked_for_a_caller():
             return await self._store.owned(owner)
 
-    async def create(self, visitor: Visitor, wish: Wish) -> NewToken:
-        """A token of the visitor's own. Raises InvalidRequest for one that may not be, and NotAMember for projects that
+    async def create(self, person: Person, wish: Wish) -> NewToken:
+        """A token of the person's own. Raises InvalidRequest for one that may not be, and NotAMember for projects that
         are not his."""
         if wish.lifetime > self._settings.max_lifetime:
             raise InvalidRequest(
                 f"A token may live {int(self._settings.max_lifetime)} seconds at most.", param="expires_in"
             )
         for workspace, project in wish.projects or ():
-            check_member(visitor.snapshot, visitor.identity, workspace, project)
-        made = new_token(visitor.owner, wish, now=self._clock())
+            check_member(person.snapshot, person.identity, workspace, project)
+        made = new_token(person.owner, wish, now=self._clock())
         with asked_for_a_caller():
             try:
                 await self._store.create(made.record, limit=self._settings.per_owner)
@@ -100,26 +100,26 @@ class AccountTokens:
         _log.info("personal_token_created", token_id=made.record.id, issuer=made.record.owner.issuer)
         return made
 
-    async def revoke(self, visitor: Visitor, token_id: str) -> None:
-        """Make the token over. Raises InvalidRequest, the same where there is none and where it is not the visitor's to
+    async def revoke(self, person: Person, token_id: str) -> None:
+        """Make the token over. Raises InvalidRequest, the same where there is none and where it is not the person's to
         revoke."""
         kept = None
         if ID.fullmatch(token_id):
             with asked_for_a_caller():
                 kept = await self._store.find(token_id)
-        if kept is None or not self._may(visitor, kept.record.owner):
+        if kept is None or not self._may(person, kept.record.owner):
             raise InvalidRequest(
                 "You have no token of this id. Its id is the 8 characters behind sgp_; list yours to see them.",
                 param="id",
                 reason="no_such_token",
             )
-        await self._revoke([token_id], own=kept.record.owner == visitor.owner)
+        await self._revoke([token_id], own=kept.record.owner == person.owner)
 
-    async def revoke_all(self, visitor: Visitor, owner: Owner) -> int:
+    async def revoke_all(self, person: Person, owner: Owner) -> int:
         """Make all the owner's tokens over; how many there were. Raises as `owned`."""
-        ids = [token.record.id for token in await self.owned(visitor, owner)]
+        ids = [token.record.id for token in await self.owned(person, owner)]
         if ids:
-            await self._revoke(ids, own=owner == visitor.owner)
+            await self._revoke(ids, own=owner == person.owner)
         return len(ids)
 
     async def _revoke(self, ids: list[str], *, own: bool) -> None:
@@ -128,15 +128,15 @@ class AccountTokens:
         for token_id in ids:
             _log.info("personal_token_revoked", token_id=token_id, by="owner" if own else "administrator")
 
-    def _check(self, visitor: Visitor, owner: Owner) -> None:
-        if not self._may(visitor, owner):
+    def _check(self, person: Person, owner: Owner) -> None:
+        if not self._may(person, owner):
             raise NotAMember(
                 "Only an administrator of this saltgate ([[admin.administrators]]) sees and changes what others have.",
                 reason="not_an_administrator",
             )
 
-    def _may(self, visitor: Visitor, owner: Owner) -> bool:
-        return visitor.owner == owner or any(
-            administrator.issuer == visitor.identity.issuer and not visitor.members.isdisjoint(administrator.members)
+    def _may(self, person: Person, owner: Owner) -> bool:
+        return person.owner == owner or any(
+            administrator.issuer == person.identity.issuer and not person.members.isdisjoint(administrator.members)
             for administrator in self._administrators
         )

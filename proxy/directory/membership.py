@@ -32,8 +32,8 @@ _NOT_A_MEMBER: Final = (
 )
 _BLOCKED: Final = "Your administrator has blocked you here. Ask your administrator."
 _SIGN_IN_FOR_GROUPS: Final = (
-    "A personal access token knows the groups of a recent sign-in only, and there is none: sign in again at /account of "
-    "this gateway, or with `saltgate login` and then `saltgate pat list`."
+    "A personal access token knows the groups of a recent sign-in only, and there is none: sign in again with "
+    "`saltgate login`, or at /account of this gateway."
 )
 _NAME_BOTH: Final = (
     "Your token does not list all your groups, so nothing is chosen for you: "
@@ -51,6 +51,15 @@ class Named:
     narrower: Level | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class OwnProject:
+    """A project that a caller may act for, and the border that holds for its models without an exception."""
+
+    workspace: str
+    project: str
+    unit: Level
+
+
 def select_scope(
     snapshot: Snapshot, identity: Identity, named: Named, *, default_unit: Level, default_show_reuse: bool
 ) -> Scope:
@@ -60,12 +69,7 @@ def select_scope(
     SaltUnavailable where there is no ring: then Redis is new or was lost, and its emptiness says nothing about the
     caller.
     """
-    members = admit(snapshot, identity)
-    if snapshot.ring is None:
-        raise SaltUnavailable(
-            "saltgate has no salt ring that it can read. The operator makes it with `saltgate directory import`.",
-            reason="ring_missing",
-        )
+    members = _admitted(snapshot, identity)
     if named.collection is not None and named.narrower is not None:
         raise InvalidRequest("X-Saltgate-Collection and X-Saltgate-Unit exclude each other; send one of them.")
     workspace, project_name = _select_project(snapshot, identity, members, named)
@@ -126,6 +130,32 @@ def check_member(snapshot: Snapshot, identity: Identity, workspace: str, project
 def _is_for(identity: Identity, workspace: str, project: str) -> bool:
     """Whether the credential is for that project at all."""
     return identity.projects is None or (workspace, project) in identity.projects
+
+
+def own_projects(snapshot: Snapshot, identity: Identity, default_unit: Level) -> Iterator[OwnProject]:
+    """What the caller may act for, in order, each project once. Raises InvalidToken, Blocked and SaltUnavailable as
+    `select_scope` does, before the first.
+    """
+    _admitted(snapshot, identity)
+    return _with_units(snapshot, memberships(snapshot, identity), default_unit)
+
+
+def _with_units(snapshot: Snapshot, pairs: Iterable[tuple[str, str]], default_unit: Level) -> Iterator[OwnProject]:
+    for name, project in pairs:
+        workspace = snapshot.directory.workspaces[name]
+        unit, _ = policy_of(workspace, workspace.projects[project], default_unit)
+        yield OwnProject(name, project, unit)
+
+
+def _admitted(snapshot: Snapshot, identity: Identity) -> tuple[Member, ...]:
+    """As whom the caller is a member. Raises as `admit`, and SaltUnavailable for a directory that says nothing."""
+    members = admit(snapshot, identity)
+    if snapshot.ring is None:
+        raise SaltUnavailable(
+            "saltgate has no salt ring that it can read. The operator makes it with `saltgate directory import`.",
+            reason="ring_missing",
+        )
+    return members
 
 
 def _members_of(identity: Identity) -> tuple[Member, ...]:
