@@ -151,13 +151,7 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
         view = DirectoryView(store, max_stale=settings.directory.max_stale)
         tokens = open_tokens(settings.directory)
         stack.push_async_callback(tokens.close)
-        personal = PersonalTokens(
-            StoredTokens(tokens),
-            personal_rules(settings),
-            max_stale=settings.directory.max_stale,
-            clock=time.time,
-            monotonic=time.monotonic,
-        )
+        personal = personal_tokens(settings, tokens)
         stack.push_async_callback(personal.tell_uses_now)
         scanner = Scanner(rules, limit_bytes=settings.isolation.scan_limit)
         stack.callback(scanner.close)
@@ -217,6 +211,16 @@ def public_url(settings: Settings) -> str:
 
 def key_ring(settings: Settings) -> KeyRing:
     return KeyRing({key.id: SaltKey(key.id, key.secret.value) for key in settings.isolation.keys})
+
+
+def personal_tokens(settings: Settings, tokens: TokenStore) -> PersonalTokens:
+    return PersonalTokens(
+        StoredTokens(tokens),
+        personal_rules(settings),
+        max_stale=settings.directory.max_stale,
+        clock=time.time,
+        monotonic=time.monotonic,
+    )
 
 
 def personal_rules(settings: Settings) -> PersonalRules:
