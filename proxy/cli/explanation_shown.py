@@ -22,9 +22,7 @@ _COLUMNS: Final = 100
 _LISTED_AT_MOST: Final = 20
 _UNKNOWN_GROUPS: Final = "unknown: the issuer has more of them than the token names"
 
-_UNKNOWN_TO_TOKEN: Final = (
-    "unknown: the owner has not signed in for [tokens] groups_max_age, or his issuer named not all"
-)
+_TOO_OLD_GROUPS: Final = "unknown: the owner has not signed in for [tokens] groups_max_age, or his issuer named not all"
 
 
 def as_text(explanation: Explanation, *, model: str | None, notes: Iterable[str], faults: Iterable[Fault]) -> str:
@@ -174,7 +172,7 @@ def _told_identity(identity: Identity) -> Iterator[tuple[str, str]]:
     if identity.projects is not None:
         yield "", f"only for {listed(_names(sorted(identity.projects)), at_most=_LISTED_AT_MOST) or 'nothing'}"
     groups = listed(sorted(identity.groups), at_most=_LISTED_AT_MOST) or "none"
-    unknown = _UNKNOWN_GROUPS if identity.token_id is None else _UNKNOWN_TO_TOKEN
+    unknown = _UNKNOWN_GROUPS if identity.token_id is None else _TOO_OLD_GROUPS
     yield "", f"groups {groups if identity.groups_complete else unknown}"
 
 

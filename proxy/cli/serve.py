@@ -58,10 +58,12 @@ async def _open_local_issuer(
     # Here, because a gate without a local issuer need not wait for an issuer's imports.
     from proxy.demo.provider import NotLoopback, UnsafeState, address_of_issuer, open_local_provider
 
-    folder = settings.directory.state or configuration.absolute().parent
     try:
         address = address_of_issuer(issuer.issuer)
-        folder = local_folder(settings, configuration, address.port)
+    except NotLoopback as error:
+        raise LocalIssuerFailed(f"{key}: {error}") from error
+    folder = local_folder(settings, configuration, address.port)
+    try:
         local = await stack.enter_async_context(
             open_local_provider(
                 address,
@@ -71,7 +73,7 @@ async def _open_local_issuer(
                 clock=time.time,  # noqa: TID251 - the clock is handed out here
             )
         )
-    except (NotLoopback, UnsafeState) as error:
+    except UnsafeState as error:
         raise LocalIssuerFailed(f"{key}: {error}") from error
     except OSError as error:
         raise LocalIssuerFailed(
