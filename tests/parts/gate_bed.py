@@ -28,6 +28,7 @@ from config.settings import (
     FrontGate,
     Isolation,
     IsolationKey,
+    Issuer,
     Public,
     Settings,
     Telemetry,
@@ -161,10 +162,13 @@ async def gate_bed(
     limits: EngineLimits | None = None,
     media: bool = False,
     also: Sequence[Engine] = (),
+    issuers: Sequence[Issuer] = (),
+    port: int = 0,
 ) -> AsyncIterator[GateBed]:
     """A gate in front of `engines` (one URL each a replica of one engine) and those of `also`, on the directory that
     `document` describes. Without `filled` the directory is left as it is; without `issuer_answers` the issuer is
-    faulty. `gates` are the subjects that are saltgates in front of this one.
+    faulty. `gates` are the subjects that are saltgates in front of this one. `issuers` are
+    further ones. A gate at a chosen `port` has that as its public address, as clients that check it need it.
     """
     mint = TokenMint(algorithms=("RS256", "ES256"))
     async with IssuerServer(mint) as issuer, aiohttp.ClientSession() as session:
@@ -179,9 +183,11 @@ async def gate_bed(
             media=media,
         )
         settings = Settings(
-            public=replace(public or Public(), listen="127.0.0.1:0", url="http://gate.test"),
+            public=replace(
+                public or Public(), listen="127.0.0.1:0", url=f"http://127.0.0.1:{port}" if port else "http://gate.test"
+            ),
             engines=(engine, *also),
-            issuers=(issuer.settings(),),
+            issuers=(issuer.settings(), *issuers),
             directory=directory,
             isolation=isolation or Isolation(keys=(IsolationKey(id="k1", secret=KEY),)),
             timeouts=timeouts or Timeouts(),
@@ -197,7 +203,7 @@ async def gate_bed(
         log = folder / f"gate-{secrets.token_hex(4)}.log"
         with log.open("wb") as stream, closing(_logs(settings, stream)) as logs:
             async with open_gate(settings, instance="test", logs=logs) as gate:
-                server = await asyncio.get_running_loop().create_server(gate.front, "127.0.0.1", 0)
+                server = await asyncio.get_running_loop().create_server(gate.front, "127.0.0.1", port)
                 port = server.sockets[0].getsockname()[1]
                 bed = GateBed(f"http://127.0.0.1:{port}", port, gate, settings, mint, issuer, session, log)
                 try:
