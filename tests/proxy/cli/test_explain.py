@@ -253,7 +253,7 @@ async def test_a_token_that_is_refused_is_told_by_its_reason_and_nothing_of_it_i
         tokens = {
             "audience": bed.mint.token(audience="another"),
             "signature": bed.mint.token()[:-8] + "AAAAAAAA",
-            "personal_access_token": "sgp_0123456789abcdef",
+            "personal_form": "sgp_0123456789abcdef",
             "template": "{{LIBRECHAT_OPENID_TOKEN}}",
             "opaque": "0123456789abcdef0123456789",
             "too_long": "a" * 50_000,
