@@ -90,16 +90,16 @@ def everything_in(redis: RedisServer) -> Iterator[bytes]:
 
 
 @pytest.fixture(params=["redis", "file"])
-async def place(request: pytest.FixtureRequest, own_redis: RedisServer, tmp_path: Path) -> AsyncIterator[Place]:
+async def place(request: pytest.FixtureRequest, redis: RedisServer, tmp_path: Path) -> AsyncIterator[Place]:
     if request.param == "redis":
-        settings = own_redis.settings()
+        settings = redis.settings()
     else:
         (tmp_path / "directory.toml").write_text(directory_to_toml(DIRECTORY))
         settings = Directory(file=tmp_path / "directory.toml", state=tmp_path / "state")
     store, tokens = open_store(settings, None), open_tokens(settings)
     await store.change(import_directory(DIRECTORY, fresh_ring("k1", now=1_700_000_000)))
     now = (await store.read()).now
-    yield Place(tokens, store, settings, tmp_path, own_redis if request.param == "redis" else None, now)
+    yield Place(tokens, store, settings, tmp_path, redis if request.param == "redis" else None, now)
     await tokens.close()
     await store.close()
 
@@ -264,18 +264,16 @@ async def test_a_token_changes_nothing_that_workers_read(place: Place) -> None:
     assert replace(after, stamp=b"", now=0) == replace(before, stamp=b"", now=0)
 
 
-async def test_a_place_that_is_away_is_our_fault(place: Place) -> None:
-    record = await place.make()
-    if place.redis is not None:
-        place.redis.stop()
-    else:
-        (place.folder / "state" / "directory.json").write_text("{")
-    asked = StoredTokens(place.tokens)
-    for question in (asked.find(record.id), asked.used({record.id: 1})):
-        with pytest.raises(DirectoryUnavailable):
-            await question
-    with pytest.raises(StoreUnavailable):
-        await place.make()
+async def test_a_place_that_is_away_is_our_fault(tmp_path: Path) -> None:
+    (tmp_path / "directory.json").write_text("{")
+    for tokens in (RedisTokens(Directory(redis="redis://127.0.0.1:9/0")), FileTokens(tmp_path)):
+        asked = StoredTokens(tokens)
+        for question in (asked.find("abcd1234"), asked.used({"abcd1234": 1})):
+            with pytest.raises(DirectoryUnavailable):
+                await question
+        with pytest.raises(StoreUnavailable):
+            await tokens.owned(ALICE)
+        await tokens.close()
 
 
 async def test_a_frozen_redis_is_waited_for_a_second_at_most(own_redis: RedisServer) -> None:
@@ -291,10 +289,10 @@ async def test_a_frozen_redis_is_waited_for_a_second_at_most(own_redis: RedisSer
         await tokens.close()
 
 
-async def test_redis_lets_go_of_what_nobody_needs(own_redis: RedisServer) -> None:
-    tokens = RedisTokens(own_redis.settings())
+async def test_redis_lets_go_of_what_nobody_needs(redis: RedisServer) -> None:
+    tokens = RedisTokens(redis.settings())
     token = new_personal_token()
-    now = (await open_store(own_redis.settings(), None).read()).now
+    now = (await open_store(redis.settings(), None).read()).now
     record = TokenRecord(
         id=token.id, digest=token.digest, owner=BOB, name="x", projects=None, created=int(now), expires=int(now) + 60
     )
@@ -308,7 +306,7 @@ async def test_redis_lets_go_of_what_nobody_needs(own_redis: RedisServer) -> Non
         f"{{saltgate}}:1:login:{ISSUER} {BOB.subject}": 77,
     }
     for key, seconds in bounds.items():
-        left = int(own_redis.command("TTL", key)[1:])
+        left = int(redis.command("TTL", key)[1:])
         assert 0 < left <= seconds, key
     await tokens.close()
 
@@ -348,23 +346,23 @@ async def test_the_folder_lets_go_of_what_nobody_needs(tmp_path: Path) -> None:
     ],
 )
 async def test_a_record_that_is_not_known_as_a_whole_is_no_token_and_our_fault(
-    document: bytes, own_redis: RedisServer
+    document: bytes, redis: RedisServer
 ) -> None:
     with pytest.raises(RecordDamaged):
         token_record("abcd1234", document)
-    own_redis.command("SET", "{saltgate}:1:token:abcd1234", document)
-    tokens = RedisTokens(own_redis.settings())
+    redis.command("SET", "{saltgate}:1:token:abcd1234", document)
+    tokens = RedisTokens(redis.settings())
     with pytest.raises(DirectoryUnavailable):
         await StoredTokens(tokens).find("abcd1234")
     await tokens.close()
 
 
-async def test_a_login_that_cannot_be_read_tells_no_groups(own_redis: RedisServer) -> None:
+async def test_a_login_that_cannot_be_read_tells_no_groups(redis: RedisServer) -> None:
     token = new_personal_token()
     record = TokenRecord(id=token.id, digest=token.digest, owner=BOB, name="x", projects=None, created=1, expires=2**40)
-    own_redis.command("SET", f"{{saltgate}}:1:token:{token.id}", token_document(record))
-    own_redis.command("SET", f"{{saltgate}}:1:login:{ISSUER} {BOB.subject}", '{"groups": ["eng"]}')
-    tokens = RedisTokens(own_redis.settings())
+    redis.command("SET", f"{{saltgate}}:1:token:{token.id}", token_document(record))
+    redis.command("SET", f"{{saltgate}}:1:login:{ISSUER} {BOB.subject}", '{"groups": ["eng"]}')
+    tokens = RedisTokens(redis.settings())
     kept = await tokens.find(token.id)
     assert kept is not None
     assert kept.login is None

@@ -111,7 +111,7 @@ def test_an_expired_token_is_told_so_to_who_has_it(expires: float) -> None:
 )
 def test_groups_are_those_of_a_recent_login_or_unknown(login: Login | None, groups: set[str], complete: bool) -> None:
     found = identified(Kept(RECORD, login))
-    assert (found.groups, found.groups_complete) == (groups, complete)
+    assert (set(found.groups), found.groups_complete) == (groups, complete)
 
 
 def test_where_people_have_no_groups_that_is_known_without_a_login() -> None:
