@@ -93,7 +93,7 @@ class AccountTokens:
                 await self._store.create(made.record, limit=self._settings.per_owner)
             except TooManyTokens:
                 raise InvalidRequest(
-                    f"You have {self._settings.per_owner} personal access tokens, and no more are given. "
+                    f"One person gets no more than {self._settings.per_owner} personal access tokens. "
                     "Revoke one that you do not need, with `saltgate pat revoke` or at /account.",
                     reason="too_many_tokens",
                 ) from None

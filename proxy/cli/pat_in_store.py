@@ -67,7 +67,7 @@ class StoredPats:
         try:
             await self._tokens.create(made.record, limit=limits.per_owner)
         except TooManyTokens:
-            raise PatRefused(f"there are {limits.per_owner} tokens, and no more are given; revoke one first") from None
+            raise PatRefused(f"[tokens] per_owner gives no more than {limits.per_owner}; revoke one first") from None
         return MadeToken(made.token.text(), _shown(made.record, None), public_url(self._settings))
 
     async def owned(self) -> tuple[ShownToken, ...]:
