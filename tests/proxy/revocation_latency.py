@@ -4,7 +4,7 @@
 
 Two `saltgate serve` on one Redis, each with a worker of its own. A token that both have in memory is revoked at one of
 them, and both are asked without a pause until they refuse. A time is from the moment at which the revocation is sent to
-the moment at which a refusal is there, so it holds the revocation's own answer. Then the CPU that a token costs a worker.
+the moment at which a refusal is there, so it holds the revocation's own answer. Then the CPU that a token costs.
 """
 
 from __future__ import annotations
