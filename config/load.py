@@ -38,6 +38,7 @@ from config.settings import (
     Public,
     Settings,
     Telemetry,
+    Tokens,
 )
 from config.values import Surroundings
 
@@ -55,6 +56,7 @@ _GATE: Final = TypeAdapter(FrontGate)
 _ISOLATION_KEY: Final = TypeAdapter(IsolationKey)
 _ISOLATION_RULE: Final = TypeAdapter(IsolationRule)
 _TELEMETRY: Final = TypeAdapter(Telemetry)
+_TOKENS: Final = TypeAdapter(Tokens)
 _PROXIES: Final = TypeAdapter(Proxies)
 _CORS: Final = TypeAdapter(Cors)
 
@@ -153,6 +155,7 @@ def _parts(table: Mapping[str, object], errors: Sequence[ErrorDetails], surround
         ),
         isolation_rules=several(_ISOLATION_RULE, isolation.get("rules") if isinstance(isolation, dict) else None),
         telemetry=one(_TELEMETRY, rest.get("telemetry", {})),
+        tokens=one(_TOKENS, rest.get("tokens", {})),
         gates=several(_GATE, rest.get("gates")),
         proxies=one(_PROXIES, rest.get("proxies", {})),
         cors=one(_CORS, rest.get("cors", {})),

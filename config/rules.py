@@ -40,7 +40,9 @@ from config.settings import (
     Proxies,
     Public,
     Telemetry,
+    Tokens,
 )
+from config.token_rules import faults_of_administrators, faults_of_tokens
 
 MINIMUM_KEY_BYTES: Final = 32
 MAXIMUM_LEEWAY: Final = 300.0
@@ -66,6 +68,7 @@ class Parts:
     isolation_rules: Mapping[int, IsolationRule]
     faulty_isolation_rules: Collection[int | str]  # Those of them in which something could not be read.
     telemetry: Telemetry | None
+    tokens: Tokens | None
     gates: Mapping[int, FrontGate]
     proxies: Proxies | None
     cors: Cors | None
@@ -365,6 +368,17 @@ def _telemetry_endpoint(parts: Parts) -> Iterator[Fault]:
         yield Fault("telemetry.otlp_endpoint", "leave out the query and fragment")
 
 
+def _administrators(parts: Parts) -> Iterator[Fault]:
+    if parts.admin is not None:
+        known = {issuer.issuer for issuer in parts.issuers.values()}
+        yield from faults_of_administrators(parts.admin.administrators, known)
+
+
+def _tokens(parts: Parts) -> Iterator[Fault]:
+    if parts.tokens is not None:
+        yield from faults_of_tokens(parts.tokens)
+
+
 def _proxies(parts: Parts) -> Iterator[Fault]:
     if parts.proxies is not None:
         yield from faults_of_proxies(parts.proxies)
@@ -402,6 +416,8 @@ _RULES: Final[tuple[Callable[[Parts], Iterator[Fault]], ...]] = (
     _gates,
     _isolation_rules,
     _telemetry_endpoint,
+    _administrators,
+    _tokens,
     _proxies,
     _cors,
 )

@@ -60,8 +60,9 @@ def metadata_document(
     *,
     certificates: bool,
 ) -> web.StreamResponse:
-    """The protected-resource metadata (RFC 9728 section 2): who issues the tokens that this resource accepts, what they
-    may be bound to, and how people at a command line come by one. `certificates` is whether anybody can show us one.
+    """The protected-resource metadata (RFC 9728 section 2): who issues the tokens that this resource accepts, what
+    they may be bound to, and how people at a command line come by one. `certificates` is whether anybody can show us
+    one.
     """
     document: dict[str, object] = {
         "resource": resource,

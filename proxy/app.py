@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import AsyncIterator, Collection, Coroutine, Sequence
+from collections.abc import AsyncIterator, Collection, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -25,15 +25,22 @@ from observability.names import ProofState
 from observability.record import Recorder
 from observability.telemetry import Telemetry
 from proxy.account.account import Account
+from proxy.account.logins import Logins
+from proxy.account.pace import Pace
+from proxy.account.persons import Bearers
+from proxy.account.token_pages import TokenPages
+from proxy.account.tokens import AccountTokens
 from proxy.answers import refusal_headers
 from proxy.assurance.engines import Engine, Engines, Replica
 from proxy.assurance.verdict import Verdict
 from proxy.certificates import client_certificates
 from proxy.channel import WorkerState
 from proxy.cross_origin import CrossOrigin
-from proxy.desk import Desk
-from proxy.directory.connect import open_store, removal_policy
+from proxy.desk import Clerk, Desk
+from proxy.directory.connect import open_store, open_tokens, removal_policy
 from proxy.directory.remembered import RememberedScopes
+from proxy.directory.store import Store
+from proxy.directory.token_store import StoredTokens, TokenStore
 from proxy.directory.used_proofs import open_used_proofs
 from proxy.directory.view import DirectoryView
 from proxy.engines.kinds import image_origins, profile_of
@@ -44,6 +51,8 @@ from proxy.identity.callers import Callers
 from proxy.identity.issuers import TrustedIssuers, open_issuers
 from proxy.identity.native_sign_in import NativeSignIn
 from proxy.identity.opaque import IssuerOfWorkspace, OpaqueTokens, open_introspection
+from proxy.identity.personal_records import PersonalRules
+from proxy.identity.personal_tokens import PersonalTokens
 from proxy.identity.possession import Possession
 from proxy.isolation.narrowing import Rule, Unseen, isolation_rule
 from proxy.isolation.remembered import RememberedSalts
@@ -156,6 +165,10 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
         store = open_store(settings.directory, removal_policy(settings.isolation))
         stack.push_async_callback(store.close)
         view = DirectoryView(store, max_stale=settings.directory.max_stale)
+        tokens = open_tokens(settings.directory)
+        stack.push_async_callback(tokens.close)
+        personal = personal_tokens(settings, tokens)
+        stack.push_async_callback(personal.tell_uses_now)
         used_proofs = open_used_proofs(settings.directory)
         stack.push_async_callback(used_proofs.close)
         possession = Possession(public_url=public_url(settings), clock=time.time, used=used_proofs)
@@ -171,7 +184,7 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
         stack.callback(scanner.close)
         lookup = SystemLookup()
         stack.callback(lookup.close)
-        callers = Callers(issuers, opaque=opaque, possession=possession)
+        callers = Callers(issuers, opaque=opaque, personal=personal, possession=possession)
         gateway = Gateway(
             identities=callers,
             directory=view,
@@ -179,7 +192,7 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
             salts=RememberedSalts(keys),
             rules=scanner,
             engines=engines,
-            desk=Desk({Page.ACCOUNT: Account(callers, view, Level(settings.isolation.unit)).serve}),
+            desk=Desk(_clerks(settings, callers, view, tokens, store)),
             images=Fetcher(lookup, seconds=settings.timeouts.media, tls=image_tls(settings.engines)),
             relay=Relay(
                 Patience(first_byte=settings.timeouts.first_byte, idle=settings.timeouts.idle),
@@ -190,7 +203,7 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
             wall_clock=time.time,
         )
         gate = Gate(_front(gateway, recorder, settings), gateway, issuers, opaque, view, engines, metrics)
-        endless = [view.follow(), engines.follow(), _tell_states(gate)]
+        endless = [view.follow(), engines.follow(), personal.tell_uses(), _tell_states(gate)]
         if settings.streams_end_on_revoke:
             endless.append(gateway.follow_revocations())
         await stack.enter_async_context(_running(*endless))
@@ -235,6 +248,48 @@ def sign_in_url(settings: Settings) -> str:
 
 def key_ring(settings: Settings) -> KeyRing:
     return KeyRing({key.id: SaltKey(key.id, key.secret.value) for key in settings.isolation.keys})
+
+
+def personal_tokens(settings: Settings, tokens: TokenStore) -> PersonalTokens:
+    return PersonalTokens(
+        StoredTokens(tokens),
+        personal_rules(settings),
+        max_stale=settings.directory.max_stale,
+        clock=time.time,
+        monotonic=time.monotonic,
+    )
+
+
+def personal_rules(settings: Settings) -> PersonalRules:
+    """Whose personal access tokens count. The owner of a local issuer has no groups that a sign-in could tell."""
+    return PersonalRules(
+        issuers=frozenset(issuer.issuer for issuer in settings.issuers),
+        without_groups=frozenset(i.issuer for i in settings.issuers if i.kind == "local" or not i.groups),
+        groups_max_age=settings.tokens.groups_max_age,
+    )
+
+
+def _clerks(
+    settings: Settings, callers: Callers, view: DirectoryView, tokens: TokenStore, store: Store
+) -> Mapping[Page, Clerk]:
+    """The pages of the account, for programs that show a credential."""
+    logins = Logins(tokens, groups_max_age=settings.tokens.groups_max_age)
+    account = AccountTokens(
+        tokens,
+        store.change,
+        settings.tokens,
+        settings.admin.administrators,
+        max_stale=settings.directory.max_stale,
+        clock=time.time,
+    )
+    pages = TokenPages(
+        Bearers(callers, view, logins).person,
+        account,
+        Pace(clock=time.monotonic),
+        default_lifetime=int(settings.tokens.default_lifetime),
+    )
+    shown = Account(callers, view, logins, Level(settings.isolation.unit))
+    return {Page.ACCOUNT: shown.serve, **pages.clerks()}
 
 
 def isolation_rules(settings: Settings) -> tuple[Rule, ...]:

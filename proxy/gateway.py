@@ -148,9 +148,9 @@ class Policy:
     request_seconds: float
     public_url: str
     issuers: tuple[str, ...]
+    native_sign_ins: tuple[NativeSignIn, ...] = ()
     certificates: ClientCertificates = field(default_factory=ClientCertificates)
     cross_origin: CrossOrigin | None = None
-    native_sign_ins: tuple[NativeSignIn, ...] = ()
     gates: frozenset[tuple[str, str]] = frozenset()
 
     def is_gate(self, identity: Identity) -> bool:

@@ -59,6 +59,10 @@ class Page(Enum):
     SIGN_OUT = ("POST", "/auth/logout")
     BACK_CHANNEL_LOGOUT = ("POST", "/auth/backchannel-logout")
     ACCOUNT = ("GET", "/account")
+    TOKENS = ("GET", "/account/tokens")
+    NEW_TOKEN = ("POST", "/account/tokens")
+    REVOKE_TOKEN = ("POST", "/account/tokens/revoke")
+    REVOKE_ALL_TOKENS = ("POST", "/account/tokens/revoke-all")
 
 
 @dataclass(frozen=True, slots=True)

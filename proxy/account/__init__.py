@@ -1,1 +1,1 @@
-"""What a person may see of himself: whom the gate takes him for, and what he may act for."""
+"""What a person may see and change of his own: whom the gate takes him for, and his personal access tokens."""

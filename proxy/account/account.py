@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Protocol
 
+from proxy.account.logins import Logins
 from proxy.desk import PageAnswer, Visit
 from proxy.directory.membership import OwnProject, own_projects
 from proxy.directory.snapshot import Snapshot
@@ -36,6 +37,7 @@ class Account:
 
     identities: Identities
     directory: Directory
+    logins: Logins
     default_unit: Level
 
     async def serve(self, visit: Visit) -> PageAnswer:
@@ -50,6 +52,7 @@ class Account:
             )
         )
         projects = own_projects(self.directory.current(), identity, self.default_unit)
+        await self.logins.note(identity)
         return PageAnswer(status=200, body=account_document(identity, projects))
 
 

@@ -25,6 +25,7 @@ COMMANDS: Final = {
     "login": "sign in at a gate",
     "logout": "give the sign-in back",
     "whoami": "whom the gate takes you for, and what you may act for",
+    "pat": "personal access tokens, for programs that take only a fixed key: create, list, revoke",
     "token": "a fresh access token on standard output, and nothing else",
 }
 

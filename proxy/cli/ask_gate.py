@@ -10,7 +10,7 @@ from proxy.identity.token import Json
 
 
 class GateRefused(SignInFailed):
-    """The gate answered with something else than 200. The message is the gate's own, which says what to do."""
+    """The gate answered with something else than 200 and 201. The message is the gate's own, which says what to do."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -28,7 +28,7 @@ async def ask_gate(
         answer = await web.get(gate + path, bearer=access_token)
     else:
         answer = await web.send(method, gate + path, document, bearer=access_token)
-    if answer.status != 200:
+    if answer.status not in (200, 201):
         raise GateRefused(answer.status, f"{gate} says: {_message(answer)}")
     return answer.members()
 

@@ -19,6 +19,7 @@ from proxy.app import (
     issuer_of_workspace,
     issuer_tls,
     key_ring,
+    personal_tokens,
     policy,
     sign_in_url,
 )
@@ -28,7 +29,7 @@ from proxy.cli.configuration import add_configuration, configured, tell_faults
 from proxy.cli.engine_models import ask_models
 from proxy.cli.explanation import Explanation, explain, outcome
 from proxy.cli.explanation_shown import as_json, as_text
-from proxy.directory.connect import open_store
+from proxy.directory.connect import open_store, open_tokens
 from proxy.directory.model import Fault
 from proxy.directory.store import StoreUnavailable
 from proxy.directory.view import DirectoryView
@@ -99,7 +100,7 @@ def authorization(stream: BinaryIO) -> tuple[str, str] | None:
 
 async def _run(arguments: argparse.Namespace, settings: Settings, shown: tuple[str, str]) -> int:
     try:
-        store = open_store(settings.directory, removal=None)
+        store, tokens = open_store(settings.directory, removal=None), open_tokens(settings.directory)
     except ValueError as error:
         _tell(str(error))
         return 2
@@ -109,6 +110,7 @@ async def _run(arguments: argparse.Namespace, settings: Settings, shown: tuple[s
     replicas = [replica for engine in engines for replica in engine.replicas]
     async with AsyncExitStack() as stack:
         stack.push_async_callback(store.close)
+        stack.push_async_callback(tokens.close)
         for replica in replicas:
             stack.callback(replica.pool.close)
         clock = time.time  # noqa: TID251 - the clock is handed out here
@@ -128,11 +130,12 @@ async def _run(arguments: argparse.Namespace, settings: Settings, shown: tuple[s
                 tls=issuer_tls(settings.issuers),
             )
         )
+        callers = Callers(issuers, opaque=opaque, personal=personal_tokens(settings, tokens))
         away = await _confirmed(view)  # first: it says whom to ask about an opaque token
-        async with asyncio.TaskGroup() as tasks:
-            identity = tasks.create_task(_identity(Callers(issuers, opaque=opaque), arguments, shown))
-            bound = tasks.create_task(_bound(issuers, shown))
-            asked = [tasks.create_task(_asked(replica)) for replica in replicas]
+        async with asyncio.TaskGroup() as group:
+            identity = group.create_task(_identity(callers, arguments, shown))
+            bound = group.create_task(_bound(issuers, shown))
+            asked = [group.create_task(_asked(replica)) for replica in replicas]
         holder = bound.result()
         explanation = explain(
             identity.result() if holder is None else holder.caller,

@@ -7,6 +7,7 @@ from proxy.identity.confirmation import Bound, bearer
 from proxy.identity.credential import Credential, Form, Scheme, credential
 from proxy.identity.issuers import TrustedIssuers
 from proxy.identity.opaque import OpaqueTokens
+from proxy.identity.personal_tokens import PersonalTokens
 from proxy.identity.possession import Possession
 from proxy.identity.reasons import Reason, invalid_token
 from proxy.identity.shown import Shown
@@ -16,14 +17,20 @@ class Callers:
     """The door to every kind of credential. What a deployment does not accept is told so."""
 
     def __init__(
-        self, signed: TrustedIssuers, *, opaque: OpaqueTokens | None = None, possession: Possession | None = None
+        self,
+        signed: TrustedIssuers,
+        *,
+        opaque: OpaqueTokens | None = None,
+        personal: PersonalTokens | None = None,
+        possession: Possession | None = None,
     ) -> None:
-        """Without `opaque` no issuer is asked about tokens. Without `possession` only bearer tokens get in: nobody
-        could check what else is shown.
+        """Without `opaque` no issuer is asked about tokens, without `personal` no personal access token gets in.
+        Without `possession` only bearer tokens do: nobody could check what else is shown.
         """
         self._signed = signed
         self._opaque = opaque
         self._possession = possession
+        self._personal = personal
 
     async def identify(self, shown: Shown) -> Identity:
         """Who is calling. Does not suspend for a token that was verified a moment ago.
@@ -46,6 +53,8 @@ class Callers:
         match presented.form:
             case Form.SIGNED:
                 return await self._signed.judged(presented.token)
+            case Form.PERSONAL if self._personal is not None:
+                return await self._personal.identify(presented.token)
             case Form.PERSONAL:
                 raise invalid_token(Reason.PERSONAL)
             case Form.OPAQUE if self._opaque is not None:

@@ -21,6 +21,8 @@ from yarl import URL
 
 from config.secret import Secret
 from config.settings import (
+    Admin,
+    Administrator,
     Cors,
     Drain,
     Engine,
@@ -35,6 +37,7 @@ from config.settings import (
     Settings,
     Telemetry,
     Timeouts,
+    Tokens,
 )
 from config.settings import Directory as DirectorySettings
 from config.settings import Logs as LogSettings
@@ -175,12 +178,15 @@ async def gate_bed(
     introspection: Introspection | None = None,
     issuers: Sequence[Issuer] = (),
     port: int = 0,
+    tokens: Tokens | None = None,
+    administrators: Sequence[str] = (),
 ) -> AsyncIterator[GateBed]:
     """A gate in front of `engines` (one URL each a replica of one engine) and those of `also`, on the directory that
     `document` describes. Without `filled` the directory is left as it is; without `issuer_answers` the issuer is
     faulty. `hosts` and `private_hosts` are those that images are fetched from. `gates` are the subjects that are
     saltgates in front of this one. With `introspection` the issuer is also asked about opaque tokens; `issuers` are
-    further ones. A gate at a chosen `port` has that as its public address, as clients that check it need it.
+    further ones, `administrators` members of the first one. A gate at a chosen `port` has that as its public address,
+    as clients that check it need it.
     """
     mint = TokenMint(algorithms=("RS256", "ES256"))
     async with IssuerServer(mint) as issuer, aiohttp.ClientSession() as session:
@@ -210,6 +216,8 @@ async def gate_bed(
             telemetry=telemetry or Telemetry(),
             drain=Drain(limit=5.0),
             logs=LogSettings(level="debug"),
+            tokens=tokens or Tokens(),
+            admin=Admin(administrators=_administrators(issuer.mint.issuer, administrators)),
             proxies=proxies or Proxies(),
             cors=cors or Cors(),
             gates=tuple(FrontGate(issuer=issuer.mint.issuer, subject=subject) for subject in gates),
@@ -233,6 +241,10 @@ async def gate_bed(
                 finally:
                     server.close()
                     await gate.drain(0.0)
+
+
+def _administrators(issuer: str, members: Sequence[str]) -> tuple[Administrator, ...]:
+    return (Administrator(issuer=issuer, members=tuple(members)),) if members else ()
 
 
 def _logs(settings: Settings, stream: BinaryIO) -> Logs:

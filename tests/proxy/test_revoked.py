@@ -20,6 +20,7 @@ from tests.parts.gate_bed import BASE_EPOCH, DIRECTORY, GateBed, chat, gate_bed
 from tests.parts.gone_client import GoneClient, post
 from tests.parts.raw_engine import LAST_CHUNK, STREAM_HEAD, RawEngine, Send, Wait, WaitForPeer, chunk, json_answer
 from tests.parts.redis_server import RedisServer
+from tests.proxy.account.token_parts import Desk, id_of
 from tests.proxy.relay.relay_parts import ANSWER, DONE, TOKEN, nothing_held
 
 ALICE = "u-alice-0001"
@@ -149,6 +150,26 @@ async def test_a_stream_of_an_unnamed_scope_ends_with_that_scope(redis: RedisSer
         await bed.change(grant("acme", "apollo", bob))
         await bed.change(revoke("acme", "hermes", bob))
         assert b"not_a_member" in await client.read_to_end()
+
+
+async def test_a_stream_ends_with_the_personal_access_token_that_asked_for_it(
+    redis: RedisServer, tmp_path: Path
+) -> None:
+    engine = RawEngine((Send(STREAM_HEAD), Send(chunk(TOKEN)), WaitForPeer()))
+    async with (
+        engine,
+        gate_bed(redis.settings(), [engine.url], tmp_path, proof="off", models=("tiny",)) as bed,
+        GoneClient.to(bed.url) as client,
+    ):
+        desk = Desk(bed)
+        token = await desk.made()
+        await client.send(
+            post("/v1/chat/completions", chat(stream=True), bed.headers() | {"Authorization": f"Bearer {token}"})
+        )
+        await client.read_until(TOKEN)
+        await desk.revoke(id_of(token))
+        assert b"invalid_token" in await client.read_to_end()
+        await engine.peer_closed(seconds=5)
 
 
 async def test_a_request_that_waits_for_its_answer_is_refused(redis: RedisServer, tmp_path: Path) -> None:

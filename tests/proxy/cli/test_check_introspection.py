@@ -126,4 +126,4 @@ async def test_a_key_that_cannot_sign_is_a_fault_of_the_configuration(
     )
     answer = await deployment.check()
     assert answer.code == 2
-    assert answer.err.startswith("saltgate: issuers.0.introspection.client_key: ")
+    assert "saltgate.toml: issuers.0.introspection.client_key: " in answer.err
