@@ -35,6 +35,7 @@ from config.settings import (
     Public,
     Settings,
     Telemetry,
+    TrustedFront,
 )
 from config.values import Surroundings
 
@@ -49,6 +50,7 @@ _ENGINE: Final = TypeAdapter(Engine)
 _ISSUER: Final = TypeAdapter(Issuer)
 _DIRECTORY: Final = TypeAdapter(Directory)
 _GATE: Final = TypeAdapter(FrontGate)
+_FRONT: Final = TypeAdapter(TrustedFront)
 _ISOLATION_KEY: Final = TypeAdapter(IsolationKey)
 _ISOLATION_RULE: Final = TypeAdapter(IsolationRule)
 _TELEMETRY: Final = TypeAdapter(Telemetry)
@@ -149,6 +151,7 @@ def _parts(table: Mapping[str, object], errors: Sequence[ErrorDetails], surround
         isolation_rules=several(_ISOLATION_RULE, isolation.get("rules") if isinstance(isolation, dict) else None),
         telemetry=one(_TELEMETRY, rest.get("telemetry", {})),
         gates=several(_GATE, rest.get("gates")),
+        fronts=several(_FRONT, rest.get("fronts")),
     )
 
 

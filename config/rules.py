@@ -20,6 +20,7 @@ from config.addresses import (
     web_address,
 )
 from config.faults import Fault
+from config.front_rules import faults_of_fronts
 from config.isolation_rules import faults_of_rules
 from config.login_rules import faults_of_logins
 from config.presets import CLIENTS_REQUIRED
@@ -34,6 +35,7 @@ from config.settings import (
     Issuer,
     Public,
     Telemetry,
+    TrustedFront,
 )
 
 MINIMUM_KEY_BYTES: Final = 32
@@ -61,6 +63,7 @@ class Parts:
     faulty_isolation_rules: Collection[int | str]  # Those of them in which something could not be read.
     telemetry: Telemetry | None
     gates: Mapping[int, FrontGate]
+    fronts: Mapping[int, TrustedFront]
 
 
 def broken_rules(parts: Parts) -> tuple[Fault, ...]:
@@ -292,6 +295,10 @@ def _gates(parts: Parts) -> Iterator[Fault]:
             yield Fault(f"gates.{number}.issuer", "is none of [[issuers]]; write it as it stands there")
 
 
+def _fronts(parts: Parts) -> Iterator[Fault]:
+    yield from faults_of_fronts(parts.fronts, issuers=parts.issuers, gates=parts.gates, keys=parts.keys)
+
+
 def _isolation_keys(parts: Parts) -> Iterator[Fault]:
     for number, key in parts.keys.items():
         if len(key.secret.value) < MINIMUM_KEY_BYTES:
@@ -347,6 +354,7 @@ _RULES: Final[tuple[Callable[[Parts], Iterator[Fault]], ...]] = (
     _isolation_keys,
     _isolation_key_ids,
     _gates,
+    _fronts,
     _isolation_rules,
     _telemetry_endpoint,
 )

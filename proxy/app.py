@@ -33,6 +33,7 @@ from proxy.directory.view import DirectoryView
 from proxy.engines.kinds import profile_of
 from proxy.gateway import Gateway, Policy
 from proxy.identity.callers import Callers
+from proxy.identity.fronts import Fronts
 from proxy.identity.issuers import TrustedIssuers, open_issuers
 from proxy.isolation.narrowing import Rule, Unseen, isolation_rule
 from proxy.isolation.ring import KeyRing
@@ -140,7 +141,7 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
         scanner = Scanner(rules, limit_bytes=settings.isolation.scan_limit)
         stack.callback(scanner.close)
         gateway = Gateway(
-            identities=Callers(issuers),
+            identities=Fronts(Callers(issuers), settings.fronts, clock=time.time),
             directory=view,
             keys=keys,
             rules=scanner,

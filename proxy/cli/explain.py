@@ -27,6 +27,7 @@ from proxy.directory.view import DirectoryView
 from proxy.gateway import Identities
 from proxy.identity import Identity
 from proxy.identity.callers import Callers
+from proxy.identity.fronts import Fronts
 from proxy.identity.issuers import open_issuers
 from proxy.identity.shown import Shown
 from proxy.identity.token import MAXIMUM_TOKEN_BYTES
@@ -105,7 +106,8 @@ async def _run(arguments: argparse.Namespace, settings: Settings, shown: tuple[s
             open_issuers(settings.issuers, clock=clock, tls=issuer_tls(settings.issuers))
         )
         async with asyncio.TaskGroup() as tasks:
-            identity = tasks.create_task(_identity(Callers(issuers), arguments, shown))
+            callers = Fronts(Callers(issuers), settings.fronts, clock=clock)
+            identity = tasks.create_task(_identity(callers, arguments, shown))
             away = tasks.create_task(_confirmed(view))
             asked = [tasks.create_task(_asked(replica)) for replica in replicas]
         explanation = explain(

@@ -32,6 +32,7 @@ from config.settings import (
     Settings,
     Telemetry,
     Timeouts,
+    TrustedFront,
 )
 from config.settings import Logs as LogSettings
 from observability.logs import Logs, configure_logs
@@ -157,6 +158,7 @@ async def gate_bed(
     models: tuple[str, ...] | None = None,
     api_key: Secret | None = None,
     gates: Sequence[str] = (),
+    fronts: Sequence[TrustedFront] = (),
     kind: Kind = "vllm",
     limits: EngineLimits | None = None,
     media: bool = False,
@@ -164,7 +166,7 @@ async def gate_bed(
 ) -> AsyncIterator[GateBed]:
     """A gate in front of `engines` (one URL each a replica of one engine) and those of `also`, on the directory that
     `document` describes. Without `filled` the directory is left as it is; without `issuer_answers` the issuer is
-    faulty. `gates` are the subjects that are saltgates in front of this one.
+    faulty. `gates` are the subjects that are saltgates in front of this one, `fronts` the chat UIs, of this issuer.
     """
     mint = TokenMint(algorithms=("RS256", "ES256"))
     async with IssuerServer(mint) as issuer, aiohttp.ClientSession() as session:
@@ -189,6 +191,7 @@ async def gate_bed(
             drain=Drain(limit=5.0),
             logs=LogSettings(level="debug"),
             gates=tuple(FrontGate(issuer=issuer.mint.issuer, subject=subject) for subject in gates),
+            fronts=tuple(replace(front, issuer=issuer.mint.issuer) for front in fronts),
         )
         if filled:
             await _fill(settings, document.format(issuer=issuer.mint.issuer))
