@@ -14,12 +14,10 @@ import secrets
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Final
 
 PART: Final = 16
 _ENCODED_AT_MOST: Final = 1024
-
-Value = TypeVar("Value", str, bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +39,9 @@ class Canaries:
         """A secret that nobody had before, of letters and digits."""
         return self.known(name, secrets.token_hex((length + 1) // 2)[:length])
 
-    def known(self, name: str, value: Value) -> Value:
-        """From now on this value is a secret, too."""
-        data = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
+    def known(self, name: str, value: str) -> str:
+        """From now on this value is a secret, too: it is given back."""
+        data = value.encode()
         assert len(data) >= PART, "too short to be recognised"
         for form in _forms(data):
             for at in range(len(form) - PART + 1):

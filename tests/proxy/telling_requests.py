@@ -98,7 +98,7 @@ class Telltale:
 
     def _tokens(self) -> Iterator[Telling]:
         strange = signing_key("RS256", "stranger", number=77)
-        claims = {
+        claims: dict[str, dict[str, object]] = {
             "expired": {"iat": 999_999_000, "exp": 1_000_000_000},
             "of another issuer": {"iss": f"https://{self._secret('issuer')}.example"},
             "for another audience": {"aud": self._secret("audience")},
@@ -143,7 +143,7 @@ class Telltale:
             named = {"OpenAI-Organization": "acme", "OpenAI-Project": "apollo", name: secret(name)}
             status = 400 if name == "X-Saltgate-Unit" else 403
             yield Telling(name, request(self._bearer() | named, self._chat(), path=path), status)
-        for target, status in {
+        targets: dict[str, int | None] = {
             f"{PATH}?access_token={secret('query')}": 200,
             f"{PATH}?api-version={secret('another query')}": 200,
             f"/v1/{secret('path')}": 404,
@@ -154,10 +154,11 @@ class Telltale:
             f"/.well-known/oauth-protected-resource/{secret('resource')}": 404,
             f"/auth/callback?code={secret('code')}&state={secret('state')}": None,
             f"/auth/login?return_to=https://{secret('return_to')}.example": None,
-        }.items():
+        }
+        for target, answer in targets.items():
             method = "GET" if "/auth/" in target or "models" in target or "well-known" in target else "POST"
             body = None if method == "GET" else self._chat()
-            yield Telling("a target", request(self._bearer(), body, path=target), status)
+            yield Telling("a target", request(self._bearer(), body, path=target), answer)
         form = f"logout_token={self._token('logout token')}&state={secret('form')}".encode()
         kind = {"Content-Type": "application/x-www-form-urlencoded"}
         cookie = {"Cookie": f"__Host-saltgate={secret('our session')}"}

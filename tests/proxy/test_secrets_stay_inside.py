@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,10 +65,10 @@ def _has_status(answer: bytes, telling: Telling) -> bool:
     return answer.startswith(f"HTTP/1.1 {telling.status} ".encode())
 
 
-def secrets_of_ours(told: Told, received: list[Received]) -> None:
+def secrets_of_ours(told: Told, received: Iterable[Received]) -> None:
     """The configuration's own secrets, and the salts: nobody may see these either, but the engine its own."""
     for name, secret in (("salt key", KEY.value), ("front's secret", SECRET), ("engine's key", ENGINES_KEY)):
-        told.contents.known(name, secret)
+        told.contents.known(name, secret.decode())
     salts = {request.salt for request in received if request.salt}
     assert salts
     for salt in salts:
@@ -75,7 +76,7 @@ def secrets_of_ours(told: Told, received: list[Received]) -> None:
         told.credentials.known("salt", salt)
 
 
-def up(received: list[Received]) -> bytes:
+def up(received: Iterable[Received]) -> bytes:
     """All that reached the engine, but the salt in its place."""
     return b"\n".join(
         request.target.encode() + repr(request.headers).encode() + _SALT.sub(b"", request.body) for request in received
