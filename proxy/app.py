@@ -89,6 +89,7 @@ class Gate:
     async def drain(self, seconds: float) -> None:
         """Take no request any more; let the open ones finish for `seconds`, then end them honestly."""
         self.gateway.draining = True
+        self.gateway.pace.end()
         self.front.close_idle()
         await self._until_quiet(seconds)
         self.gateway.relay.cut_all()
@@ -235,7 +236,11 @@ def _front(gateway: Gateway, recorder: Recorder, settings: Settings) -> Front:
         return b"Content-Type: application/json\r\n" + answer_headers(record) + refusal_headers(refusal, url)
 
     return Front(
-        gateway.handle, failed, request_seconds=settings.timeouts.request, stall_seconds=settings.timeouts.stall
+        gateway.handle,
+        failed,
+        request_seconds=settings.timeouts.request,
+        stall_seconds=settings.timeouts.stall,
+        pace=gateway.pace,
     )
 
 

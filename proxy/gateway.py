@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from aiohttp import web
@@ -30,9 +30,10 @@ from proxy.isolation.narrowing import Narrowed
 from proxy.isolation.ring import KeyRing
 from proxy.isolation.scope import Scope
 from proxy.isolation.unit import Level
-from proxy.refusals import Draining, EngineUnavailable, Refusal
+from proxy.refusals import Dialect, Draining, EngineUnavailable, Refusal
 from proxy.relay.answer import Answer
 from proxy.relay.downstream import ClientGone
+from proxy.relay.pace import Pace
 from proxy.relay.pool import Pool
 from proxy.relay.relay import Relay
 from proxy.routes import Generate, ListModels, Page, ResourceMetadata, Route, dialect_of, find_route, named_scope
@@ -139,7 +140,7 @@ class Asked:
 
 @dataclass(slots=True, kw_only=True)
 class Gateway:
-    """What one worker needs to serve. `draining` is the only state: once set, no request is taken any more.
+    """What one worker needs to serve. `draining`, once set, lets no request be taken any more.
 
     `wall_clock` is Unix seconds: the same moment on every machine, as far as their clocks agree.
     """
@@ -154,6 +155,7 @@ class Gateway:
     recorder: Recorder
     policy: Policy
     wall_clock: Callable[[], float]
+    pace: Pace = field(default_factory=Pace)
     draining: bool = False
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -164,15 +166,25 @@ class Gateway:
             route = find_route(request.method, target)
         except Refusal as refusal:
             with self.recorder.request(method=request.method, route=None) as record:
-                return refusal_answer(request, refusal, dialect_of(target), record, self.policy.public_url)
+                return await self._refused(request, refusal, dialect_of(target), record)
         with self.recorder.request(method=request.method, route=route.name) as record:
             try:
                 return await self._serve(request, route, record)
             except Refusal as refusal:
-                return refusal_answer(request, refusal, route.dialect, record, self.policy.public_url)
+                return await self._refused(request, refusal, route.dialect, record)
             except ClientGone:
                 record.ended("client_gone")
                 return Answer(request)
+
+    async def _refused(
+        self, request: web.BaseRequest, refusal: Refusal, dialect: Dialect, record: Record
+    ) -> web.StreamResponse:
+        """The refusal's answer: in its turn, where nobody knows whom it is for."""
+        last = False
+        if record.issuer is None and not isinstance(refusal, Draining):
+            head_bytes = sum(len(name) + len(value) for name, value in request.raw_headers)
+            last = not await self.pace.turn(head_bytes)
+        return refusal_answer(request, refusal, dialect, record, self.policy.public_url, last=last)
 
     async def _serve(self, request: web.BaseRequest, route: Route, record: Record) -> web.StreamResponse:
         if self.draining:
