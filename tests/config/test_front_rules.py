@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -82,3 +84,13 @@ def test_no_fault_repeats_a_secret(tmp_path: Path) -> None:
     table = good_table() | {"fronts": [FRONT | {"secret": {"env": "SHORT"}}, OTHER | {"secret": "plain-secret"}]}
     assert "s" * 31 not in str(faults(tmp_path, table, SECRETS))
     assert "plain-secret" not in str(faults(tmp_path, table, SECRETS))
+
+
+def test_the_front_that_the_documentation_shows_loads(tmp_path: Path) -> None:
+    shown = (Path(__file__).parents[2] / "proxy" / "clients.md").read_text(encoding="utf-8")
+    (block,) = [text for text in re.findall(r"```toml\n(.*?)```", shown, re.DOTALL) if "[[fronts]]" in text]
+    table = tomllib.loads(block)
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "webui").write_bytes(b"w" * 43 + b"\n")
+    issuers = [{"issuer": table["fronts"][0]["issuer"], "audiences": ["saltgate"]}]
+    assert faults(tmp_path, good_table() | table | {"issuers": issuers}) == {}
