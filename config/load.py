@@ -39,6 +39,7 @@ from config.settings import (
     Settings,
     Telemetry,
     Tokens,
+    TrustedFront,
 )
 from config.values import Surroundings
 
@@ -53,6 +54,7 @@ _ENGINE: Final = TypeAdapter(Engine)
 _ISSUER: Final = TypeAdapter(Issuer)
 _DIRECTORY: Final = TypeAdapter(Directory)
 _GATE: Final = TypeAdapter(FrontGate)
+_FRONT: Final = TypeAdapter(TrustedFront)
 _ISOLATION_KEY: Final = TypeAdapter(IsolationKey)
 _ISOLATION_RULE: Final = TypeAdapter(IsolationRule)
 _TELEMETRY: Final = TypeAdapter(Telemetry)
@@ -159,6 +161,7 @@ def _parts(table: Mapping[str, object], errors: Sequence[ErrorDetails], surround
         gates=several(_GATE, rest.get("gates")),
         proxies=one(_PROXIES, rest.get("proxies", {})),
         cors=one(_CORS, rest.get("cors", {})),
+        fronts=several(_FRONT, rest.get("fronts")),
     )
 
 

@@ -21,6 +21,7 @@ from config.addresses import (
 )
 from config.browser_rules import faults_of_cors
 from config.faults import Fault
+from config.front_rules import faults_of_fronts
 from config.introspection_rules import faults_of_introspection
 from config.isolation_rules import faults_of_rules
 from config.login_rules import faults_of_logins
@@ -41,6 +42,7 @@ from config.settings import (
     Public,
     Telemetry,
     Tokens,
+    TrustedFront,
 )
 from config.token_rules import faults_of_administrators, faults_of_tokens
 
@@ -72,6 +74,7 @@ class Parts:
     gates: Mapping[int, FrontGate]
     proxies: Proxies | None
     cors: Cors | None
+    fronts: Mapping[int, TrustedFront]
 
 
 def broken_rules(parts: Parts) -> tuple[Fault, ...]:
@@ -336,6 +339,10 @@ def _gates(parts: Parts) -> Iterator[Fault]:
             yield Fault(f"gates.{number}.issuer", "is none of [[issuers]]; write it as it stands there")
 
 
+def _fronts(parts: Parts) -> Iterator[Fault]:
+    yield from faults_of_fronts(parts.fronts, issuers=parts.issuers, gates=parts.gates, keys=parts.keys)
+
+
 def _isolation_keys(parts: Parts) -> Iterator[Fault]:
     for number, key in parts.keys.items():
         if len(key.secret.value) < MINIMUM_KEY_BYTES:
@@ -414,6 +421,7 @@ _RULES: Final[tuple[Callable[[Parts], Iterator[Fault]], ...]] = (
     _isolation_keys,
     _isolation_key_ids,
     _gates,
+    _fronts,
     _isolation_rules,
     _telemetry_endpoint,
     _administrators,

@@ -374,6 +374,31 @@ class FrontGate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TrustedFront:
+    """A chat UI that holds one credential for all its people, and says with a signed assertion for whom it asks. Where
+    it can forward each person's own access token, let it do that instead: then it needs no entry.
+
+    Its people are `user:front:NAME/SUBJECT` in the directory, of the front's own issuer, and members of no group.
+    Without a good assertion, no older than 5 minutes, the front is refused: it never acts as itself. Whoever knows the
+    secret and has the front's credential can ask as any of its people; nobody can with only one of the two.
+    `proxy/clients.md` shows how Open WebUI is set up.
+    """
+
+    name: Text  # [a-z0-9][a-z0-9-]{0,31}; part of its people's names.
+    issuer: Text  # One of [[issuers]]: of the front's own credential, and of the workspaces' people.
+    subject: Text  # The front's own service account, as `saltgate explain` names it.
+    workspaces: SomeOf[Text]  # The only ones in which it may speak for people.
+    # The key of the assertions' HMAC (HS256), 32 bytes or more and used for nothing else; Open WebUI's
+    # FORWARD_USER_INFO_HEADER_JWT_SECRET.
+    secret: SecretValue
+    header: Text = "X-OpenWebUI-User-Jwt"  # The request header that holds the assertion.
+    assertion_issuer: Text = "open-webui"  # The assertion's `iss`, compared byte for byte.
+    # Path of the claim that names the person, a list of literal names. What people can change themselves, such as an
+    # e-mail address in many UIs, is no name.
+    subject_claim: ClaimPath = ("sub",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """The whole configuration."""
 
@@ -395,3 +420,4 @@ class Settings:
     gates: tuple[FrontGate, ...] = ()
     proxies: Proxies = field(default_factory=Proxies)
     cors: Cors = field(default_factory=Cors)
+    fronts: tuple[TrustedFront, ...] = ()

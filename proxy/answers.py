@@ -24,11 +24,20 @@ _JSON: Final = b"Content-Type: application/json\r\nCache-Control: no-store\r\n"
 
 
 def refusal_answer(
-    request: web.BaseRequest, refusal: Refusal, dialect: Dialect, record: Record, public_url: str
+    request: web.BaseRequest,
+    refusal: Refusal,
+    dialect: Dialect,
+    record: Record,
+    public_url: str,
+    *,
+    last: bool = False,
 ) -> web.StreamResponse:
-    """The refusal in the caller's form, with the headers that tell a program what to do, and its record."""
+    """The refusal in the caller's form, with the headers that tell a program what to do, and its record.
+
+    `last`: its connection ends with it, as it always does where the framing is in doubt.
+    """
     record.refused(refusal.code, refusal.status, refusal.reason)
-    answer = Answer(request, last=isinstance(refusal, DoubtfulFraming))
+    answer = Answer(request, last=last or isinstance(refusal, DoubtfulFraming))
     lines = refusal_headers(
         refusal,
         public_url,

@@ -48,6 +48,7 @@ from proxy.fetching.fetcher import Fetcher
 from proxy.fetching.lookup import SystemLookup
 from proxy.gateway import Gateway, Policy
 from proxy.identity.callers import Callers
+from proxy.identity.fronts import Fronts
 from proxy.identity.issuers import TrustedIssuers, open_issuers
 from proxy.identity.native_sign_in import NativeSignIn
 from proxy.identity.opaque import IssuerOfWorkspace, OpaqueTokens, open_introspection
@@ -86,6 +87,7 @@ class Gate:
     gateway: Gateway
     issuers: TrustedIssuers
     opaque: OpaqueTokens
+    personal: PersonalTokens
     view: DirectoryView
     engines: Engines
     metrics: Metrics
@@ -111,6 +113,7 @@ class Gate:
     async def drain(self, seconds: float) -> None:
         """Take no request any more; let the open ones finish for `seconds`, then end them honestly."""
         self.gateway.draining = True
+        self.gateway.pace.end()
         self.front.close_idle()
         await self._until_quiet(seconds)
         self.gateway.relay.cut_all()
@@ -184,7 +187,9 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
         stack.callback(scanner.close)
         lookup = SystemLookup()
         stack.callback(lookup.close)
-        callers = Callers(issuers, opaque=opaque, personal=personal, possession=possession)
+        callers = Fronts(
+            Callers(issuers, opaque=opaque, personal=personal, possession=possession), settings.fronts, clock=time.time
+        )
         gateway = Gateway(
             identities=callers,
             directory=view,
@@ -202,7 +207,7 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
             policy=policy(settings),
             wall_clock=time.time,
         )
-        gate = Gate(_front(gateway, recorder, settings), gateway, issuers, opaque, view, engines, metrics)
+        gate = Gate(_front(gateway, recorder, settings), gateway, issuers, opaque, personal, view, engines, metrics)
         endless = [view.follow(), engines.follow(), personal.tell_uses(), _tell_states(gate)]
         if settings.streams_end_on_revoke:
             endless.append(gateway.follow_revocations())
@@ -270,7 +275,7 @@ def personal_rules(settings: Settings) -> PersonalRules:
 
 
 def _clerks(
-    settings: Settings, callers: Callers, view: DirectoryView, tokens: TokenStore, store: Store
+    settings: Settings, callers: Fronts, view: DirectoryView, tokens: TokenStore, store: Store
 ) -> Mapping[Page, Clerk]:
     """The pages of the account, for programs that show a credential."""
     logins = Logins(tokens, groups_max_age=settings.tokens.groups_max_age)
@@ -349,7 +354,11 @@ def _front(gateway: Gateway, recorder: Recorder, settings: Settings) -> Front:
         return b"Content-Type: application/json\r\n" + answer_headers(record) + refusal_headers(refusal, url)
 
     return Front(
-        gateway.handle, failed, request_seconds=settings.timeouts.request, stall_seconds=settings.timeouts.stall
+        gateway.handle,
+        failed,
+        request_seconds=settings.timeouts.request,
+        stall_seconds=settings.timeouts.stall,
+        pace=gateway.pace,
     )
 
 

@@ -43,10 +43,11 @@ from proxy.isolation.narrowing import Narrowed
 from proxy.isolation.remembered import RememberedSalts
 from proxy.isolation.scope import Scope
 from proxy.isolation.unit import Level
-from proxy.refusals import Draining, EndpointNotAllowed, EngineUnavailable, Forbidden, Refusal, Unauthenticated
+from proxy.refusals import Dialect, Draining, EndpointNotAllowed, EngineUnavailable, Forbidden, Refusal, Unauthenticated
 from proxy.relay.answer import PAGE_LINES, Answer
 from proxy.relay.departure import unless_gone
 from proxy.relay.downstream import ClientGone, Downstream
+from proxy.relay.pace import Pace
 from proxy.relay.pool import Pool
 from proxy.relay.relay import Relay
 from proxy.routes import (
@@ -187,7 +188,7 @@ class Asked(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Gateway:
-    """What one worker needs to serve. `draining` is the only state: once set, no request is taken any more.
+    """What one worker needs to serve. `draining`, once set, lets no request be taken any more.
 
     `wall_clock` is Unix seconds: the same moment on every machine, as far as their clocks agree.
     """
@@ -204,6 +205,7 @@ class Gateway:
     recorder: Recorder
     policy: Policy
     wall_clock: Callable[[], float]
+    pace: Pace = field(default_factory=Pace)
     draining: bool = False
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -215,12 +217,12 @@ class Gateway:
             route = self._route(request, target)
         except Refusal as refusal:
             with self.recorder.request(method=request.method, route=None) as record:
-                return refusal_answer(request, refusal, dialect_of(target), record, self.policy.public_url)
+                return await self._refused(request, refusal, dialect_of(target), record)
         with self.recorder.request(method=request.method, route=route.name) as record:
             try:
                 return await self._serve(request, route, record)
             except Refusal as refusal:
-                return refusal_answer(request, refusal, route.dialect, record, self.policy.public_url)
+                return await self._refused(request, refusal, route.dialect, record)
             except ClientGone:
                 record.ended("client_gone")
                 return Answer(request)
@@ -246,6 +248,16 @@ class Gateway:
             )
         headers = request.headers.getall("Access-Control-Request-Headers", ())
         return replace(route, wanted=Preflight(origin, methods[0], tuple(headers)))
+
+    async def _refused(
+        self, request: web.BaseRequest, refusal: Refusal, dialect: Dialect, record: Record
+    ) -> web.StreamResponse:
+        """The refusal's answer: in its turn, where nobody knows whom it is for."""
+        last = False
+        if record.issuer is None and not isinstance(refusal, Draining):
+            head_bytes = sum(len(name) + len(value) for name, value in request.raw_headers)
+            last = not await self.pace.turn(head_bytes)
+        return refusal_answer(request, refusal, dialect, record, self.policy.public_url, last=last)
 
     async def _serve(self, request: web.BaseRequest, route: Route, record: Record) -> web.StreamResponse:
         if self.draining:

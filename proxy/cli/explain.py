@@ -39,6 +39,7 @@ from proxy.identity.callers import Callers
 from proxy.identity.client_authentication import faulty_client_keys
 from proxy.identity.confirmation import Bound, Confirmation
 from proxy.identity.credential import Form, credential
+from proxy.identity.fronts import Fronts
 from proxy.identity.issuers import TrustedIssuers, open_issuers
 from proxy.identity.opaque import open_introspection
 from proxy.identity.shown import Shown
@@ -130,7 +131,8 @@ async def _run(arguments: argparse.Namespace, settings: Settings, shown: tuple[s
                 tls=issuer_tls(settings.issuers),
             )
         )
-        callers = Callers(issuers, opaque=opaque, personal=personal_tokens(settings, tokens))
+        known = Callers(issuers, opaque=opaque, personal=personal_tokens(settings, tokens))
+        callers = Fronts(known, settings.fronts, clock=clock)
         away = await _confirmed(view)  # first: it says whom to ask about an opaque token
         async with asyncio.TaskGroup() as group:
             identity = group.create_task(_identity(callers, arguments, shown))

@@ -93,7 +93,8 @@ def select_scope(
 
 def admit(snapshot: Snapshot, identity: Identity) -> tuple[Member, ...]:
     """As whom the directory may know the identity. Raises InvalidToken where what it rests on is over, and Blocked."""
-    if snapshot.endings.has_ended(identity):
+    # What a person rests on is also what the front end that speaks for him rests on.
+    if snapshot.endings.has_ended(identity) or (identity.actor and snapshot.endings.has_ended(identity.actor)):
         raise invalid_token(Reason.ENDED if identity.token_id is None else Reason.PERSONAL_ENDED)
     members = _members_of(identity)
     _refuse_blocked(snapshot, identity, members)
@@ -112,11 +113,10 @@ def policy_of(workspace: Workspace, project: Project, default_unit: Level) -> tu
 def memberships(snapshot: Snapshot, identity: Identity) -> Iterator[tuple[str, str]]:
     """All (workspace, project) that the identity may act for, in order, each once. Blocks are not looked at."""
     members = _members_of(identity)
-    directory = snapshot.directory
-    for name in _merged(directory.workspaces_of(identity.issuer, member) for member in members):
-        for project in _projects_in(directory.workspaces[name], members):
-            if _is_for(identity, name, project):
-                yield name, project
+    for workspace in _own_workspaces(snapshot, identity, members):
+        for project in _projects_in(workspace, members):
+            if _is_for(identity, workspace.name, project):
+                yield workspace.name, project
 
 
 def check_member(snapshot: Snapshot, identity: Identity, workspace: str, project: str) -> None:
@@ -162,6 +162,8 @@ def _members_of(identity: Identity) -> tuple[Member, ...]:
 
 
 def _refuse_blocked(snapshot: Snapshot, identity: Identity, members: Iterable[Member]) -> None:
+    if identity.actor is not None:
+        _refuse_blocked(snapshot, identity.actor, _members_of(identity.actor))
     blocked = snapshot.blocks.get(identity.issuer)
     if not blocked:
         return
@@ -201,9 +203,24 @@ def _named_project(
 
 
 def _own_workspace(snapshot: Snapshot, identity: Identity, name: str) -> Workspace | None:
-    """The workspace, if the identity's issuer is the one whose people it names."""
+    """The workspace, if it is open to the identity and names people of the identity's issuer."""
     workspace = snapshot.directory.workspaces.get(name)
-    return workspace if workspace is not None and workspace.issuer == identity.issuer else None
+    if workspace is None or workspace.issuer != identity.issuer or not _is_open_to(identity, name):
+        return None
+    return workspace
+
+
+def _own_workspaces(snapshot: Snapshot, identity: Identity, members: Iterable[Member]) -> Iterator[Workspace]:
+    """Those in which one of the members has a project, in order, each once."""
+    directory = snapshot.directory
+    for name in _merged(directory.workspaces_of(identity.issuer, member) for member in members):
+        if _is_open_to(identity, name):
+            yield directory.workspaces[name]
+
+
+def _is_open_to(identity: Identity, workspace: str) -> bool:
+    """Whether the identity may act there at all, whatever the directory says: a front's people only in its own."""
+    return identity.workspaces is None or workspace in identity.workspaces
 
 
 def _memberships_in(
@@ -219,10 +236,9 @@ def _memberships_in(
 def _memberships_named(
     snapshot: Snapshot, identity: Identity, members: tuple[Member, ...], project: str
 ) -> Iterator[tuple[str, str]]:
-    directory = snapshot.directory
-    for name in _merged(directory.workspaces_of(identity.issuer, member) for member in members):
-        if _is_for(identity, name, project) and any(directory.workspaces[name].admits(m, project) for m in members):
-            yield name, project
+    for workspace in _own_workspaces(snapshot, identity, members):
+        if _is_for(identity, workspace.name, project) and any(workspace.admits(one, project) for one in members):
+            yield workspace.name, project
 
 
 def _only(snapshot: Snapshot, identity: Identity, candidates: Iterator[tuple[str, str]]) -> tuple[Workspace, str]:

@@ -17,6 +17,8 @@ from proxy.identity.token import Json, VerifiedToken
 from proxy.refusals import TokenExpired
 
 MAXIMUM_SUBJECT_CHARACTERS: Final = 255  # OpenID Connect Core section 2, `sub`
+FRONT_PREFIX: Final = "front:"
+"""How the subject of everybody begins for whom a front end speaks, and of nobody else: `front:NAME/SUBJECT`."""
 LATEST_TIME: Final = 253_402_300_799  # the end of the year 9999: later is a slip of units or of intent
 
 
@@ -54,7 +56,7 @@ def proved(
         client=_client(claims, rules),
         method=method,
         session=_session(claims),
-        issued_at=_time(claims, "iat", Reason.LIFETIME),
+        issued_at=numeric_date(claims, "iat", Reason.LIFETIME),
     )
     return bound(caller, claims)
 
@@ -80,11 +82,11 @@ def _is_accepted_type(type_: str | None, accepted: tuple[str, ...]) -> bool:
 
 def _checked_times(claims: Mapping[str, Json], rules: Issuer, now: float, sign_in_url: str | None) -> float:
     """The token's `exp`, after all its times have been judged."""
-    expires_at = _time(claims, "exp", Reason.LIFETIME)
+    expires_at = numeric_date(claims, "exp", Reason.LIFETIME)
     if expires_at is None:
         raise invalid_token(Reason.LIFETIME)
-    issued_at = _time(claims, "iat", Reason.LIFETIME)
-    not_before = _time(claims, "nbf", Reason.NOT_YET_VALID)
+    issued_at = numeric_date(claims, "iat", Reason.LIFETIME)
+    not_before = numeric_date(claims, "nbf", Reason.NOT_YET_VALID)
     if issued_at is not None and not 0 < expires_at - issued_at <= rules.max_lifetime:
         raise invalid_token(Reason.LIFETIME)
     if max(issued_at or 0.0, not_before or 0.0) > now + rules.leeway:
@@ -96,8 +98,11 @@ def _checked_times(claims: Mapping[str, Json], rules: Issuer, now: float, sign_i
     return expires_at
 
 
-def _time(claims: Mapping[str, Json], name: str, reason: Reason) -> float | None:
-    """A NumericDate (RFC 7519 section 2); a bool is no number, and the comparison also keeps NaN out."""
+def numeric_date(claims: Mapping[str, Json], name: str, reason: Reason) -> float | None:
+    """A NumericDate (RFC 7519 section 2), None where there is none. Raises `InvalidToken` for what is no time.
+
+    A bool is no number, and the comparison also keeps NaN out.
+    """
     if name not in claims:
         return None
     value = claims[name]
@@ -142,8 +147,19 @@ _CONTROLS_AND_FORMATS: Final = _CONTROLS | {"Cf"}
 
 
 def _subject(claims: Mapping[str, Json], rules: Issuer) -> str:
-    """The claim that names the caller. Invisible characters would let two people look alike in a directory."""
-    value = _at(claims, rules.subject, Reason.SUBJECT)
+    """The claim that names the caller. No issuer's own people are named like those of a front end."""
+    subject = named_subject(claims, rules.subject)
+    if subject.startswith(FRONT_PREFIX):
+        raise invalid_token(Reason.SUBJECT)
+    return subject
+
+
+def named_subject(claims: Mapping[str, Json], path: tuple[str, ...]) -> str:
+    """The name at the path. Invisible characters would let two people look alike in a directory.
+
+    Raises `InvalidToken` where none is there that can be a subject.
+    """
+    value = _at(claims, path, Reason.SUBJECT)
     if not isinstance(value, str) or not 0 < len(value) <= MAXIMUM_SUBJECT_CHARACTERS:
         raise invalid_token(Reason.SUBJECT)
     if _holds(value, _CONTROLS_AND_FORMATS):

@@ -37,6 +37,7 @@ class Reason(Enum):
     TYPE = "typ"
     LIFETIME = "lifetime"
     NOT_YET_VALID = "not_yet_valid"
+    TOO_OLD = "too_old"
     AUDIENCE = "audience"
     SUBJECT = "subject"
     NOT_AN_ACCESS_TOKEN = "not_an_access_token"  # noqa: S105 - a word for a log, no secret
@@ -91,6 +92,7 @@ _TEXTS: Final = {
     Reason.TYPE: "This type of token is not accepted here. Send an access token, not an ID token or a refresh token.",
     Reason.LIFETIME: "The token has no acceptable lifetime. Ask your identity provider for one that expires sooner.",
     Reason.NOT_YET_VALID: "The token is not valid yet. Check the clocks of this gateway and the identity provider.",
+    Reason.TOO_OLD: "What was signed is too old by now. Send one that was made for this request.",
     Reason.AUDIENCE: (
         "The token was issued for another audience. "
         "Have your client ask the identity provider for this gateway's audience."

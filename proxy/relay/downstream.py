@@ -25,6 +25,7 @@ from aiohttp.web_server import Server
 
 from proxy.refusals import Dialect, DoubtfulFraming, GateError, Refusal
 from proxy.relay.answer import Answer
+from proxy.relay.pace import Pace
 
 WRITE_BUFFER_BYTES: Final = 64 * 1024
 MAXIMUM_FIELD_BYTES: Final = 32 * 1024  # a large access token is 16 KiB; aiohttp's default would refuse one of 8
@@ -172,6 +173,16 @@ class Downstream(web.RequestHandler):
         if self.listener is not None:
             self.listener.release()
 
+    def _make_error_handler(self, err_info: _ErrInfo) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
+        """Who sends what is no request is told so in his turn: see `proxy.relay.pace`."""
+        handle = super()._make_error_handler(err_info)
+
+        async def handle_in_turn(request: web.BaseRequest) -> web.StreamResponse:
+            await self._front.pace.turn()
+            return await handle(request)
+
+        return handle_in_turn
+
     def handle_error(
         self,
         request: web.BaseRequest,
@@ -274,13 +285,16 @@ class Front(Server):
         *,
         request_seconds: float,
         stall_seconds: float,
+        pace: Pace | None = None,
     ) -> None:
         """`failed` records a failure that has no request of its own and returns the header lines of its answer.
 
         A client is cut that needs more than `request_seconds` for a head, or takes nothing for `stall_seconds`.
+        `pace` is that of all refusals of this worker.
         """
         super().__init__(handler, handler_cancellation=False)
         self._failed = failed
+        self.pace = pace or Pace()
         self.request_seconds = request_seconds
         self.stall_seconds = stall_seconds
 

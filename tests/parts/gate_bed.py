@@ -38,6 +38,7 @@ from config.settings import (
     Telemetry,
     Timeouts,
     Tokens,
+    TrustedFront,
 )
 from config.settings import Directory as DirectorySettings
 from config.settings import Logs as LogSettings
@@ -165,6 +166,7 @@ async def gate_bed(
     models: tuple[str, ...] | None = None,
     api_key: Secret | None = None,
     gates: Sequence[str] = (),
+    fronts: Sequence[TrustedFront] = (),
     kind: Kind = "vllm",
     limits: EngineLimits | None = None,
     media: bool = False,
@@ -184,9 +186,9 @@ async def gate_bed(
     """A gate in front of `engines` (one URL each a replica of one engine) and those of `also`, on the directory that
     `document` describes. Without `filled` the directory is left as it is; without `issuer_answers` the issuer is
     faulty. `hosts` and `private_hosts` are those that images are fetched from. `gates` are the subjects that are
-    saltgates in front of this one. With `introspection` the issuer is also asked about opaque tokens; `issuers` are
-    further ones, `administrators` members of the first one. A gate at a chosen `port` has that as its public address,
-    as clients that check it need it.
+    saltgates in front of this one, `fronts` the chat UIs, of this issuer. With `introspection` the issuer is also asked
+    about opaque tokens; `issuers` are further ones, `administrators` members of the first one. A gate at a chosen
+    `port` has that as its public address, as clients that check it need it.
     """
     mint = TokenMint(algorithms=("RS256", "ES256"))
     async with IssuerServer(mint) as issuer, aiohttp.ClientSession() as session:
@@ -221,6 +223,7 @@ async def gate_bed(
             proxies=proxies or Proxies(),
             cors=cors or Cors(),
             gates=tuple(FrontGate(issuer=issuer.mint.issuer, subject=subject) for subject in gates),
+            fronts=tuple(replace(front, issuer=issuer.mint.issuer) for front in fronts),
         )
         if filled:
             await _fill(settings, document.format(issuer=issuer.mint.issuer))

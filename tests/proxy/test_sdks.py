@@ -18,6 +18,7 @@ from openai.types.responses import FunctionToolParam
 from config.settings import Public
 from proxy.demo.simulator import EngineShape, Fault, FaultKind, Flaws, Pace, Simulator
 from proxy.demo.simulator.shape import Endpoint
+from tests.parts.assertions import HEADER, assertion
 from tests.parts.gate_bed import GateBed, gate_bed
 from tests.parts.redis_server import RedisServer
 
@@ -245,6 +246,60 @@ async def test_a_key_may_be_a_function_that_is_asked_for_each_request(bed: Bed) 
         await client.chat.completions.create(model="tiny", messages=HELLO)
         await client.chat.completions.create(model="tiny", messages=HELLO)
     assert len(asked) == 2
+
+
+async def test_a_key_that_is_over_is_told_so_and_the_next_request_of_the_same_client_asks_for_a_fresh_one(
+    bed: Bed,
+) -> None:
+    """As `saltgate token` behind a function: neither client sends a 401 again by itself, so nothing is asked twice."""
+    over = bed.gate.mint.token(subject="u-alice-0001", exp=1_000_000_000, iat=999_999_000)
+    keys = [over, bed.gate.token()]
+
+    async def key() -> str:
+        return keys.pop(0)
+
+    async with openai_client(bed.gate, path="/w/acme/p/apollo/v1", key=key) as client:
+        with pytest.raises(openai.AuthenticationError, match="expired") as refused:
+            await client.chat.completions.create(model="tiny", messages=HELLO)
+        assert refused.value.code == "token_expired"
+        assert (await client.chat.completions.create(model="tiny", messages=HELLO)).choices
+    assert not keys
+
+
+def claude_code(gate: GateBed, authorization: str, key: str) -> anthropic.AsyncAnthropic:
+    """With an `apiKeyHelper`, Claude Code sends what it prints in both headers."""
+    return anthropic.AsyncAnthropic(
+        base_url=f"{gate.url}/w/acme/p/apollo",
+        auth_token=authorization,
+        default_headers={"x-api-key": key},
+        max_retries=0,
+        http_client=anthropic.DefaultAsyncHttpxClient(trust_env=False),
+    )
+
+
+async def test_the_same_key_in_both_headers_is_one_credential_as_claude_code_sends_it(bed: Bed) -> None:
+    token = bed.gate.token()
+    async with claude_code(bed.gate, token, token) as client:
+        answer = await client.messages.with_raw_response.create(model="tiny", messages=HI, max_tokens=4)
+        sent = answer.http_response.request.headers
+        assert (sent["authorization"], sent["x-api-key"]) == (f"Bearer {token}", token)
+    async with claude_code(bed.gate, token, bed.gate.token("u-bob-0002")) as client:
+        with pytest.raises(anthropic.BadRequestError, match="two different credentials"):
+            await client.messages.create(model="tiny", messages=HI, max_tokens=4)
+
+
+async def test_the_cookies_and_user_headers_that_a_chat_ui_forwards_change_nothing_and_go_no_further(bed: Bed) -> None:
+    forwarded = {
+        "Cookie": "token=of-the-ui; oauth_session_id=1",
+        "X-OpenWebUI-User-Id": "u-mallory-0009",
+        "X-OpenWebUI-User-Role": "admin",
+        HEADER: assertion("u-mallory-0009"),
+    }
+    await bed.openai.with_options(default_headers=forwarded).chat.completions.create(model="tiny", messages=HELLO)
+    with_them = bed.engine.last
+    await bed.openai.chat.completions.create(model="tiny", messages=HELLO)
+    assert with_them.salt == bed.engine.last.salt
+    assert [name for name, _ in with_them.headers] == [name for name, _ in bed.engine.last.headers]
 
 
 async def test_the_base_url_and_the_clients_own_arguments_name_the_same_scope(bed: Bed) -> None:

@@ -106,11 +106,15 @@ async def serving(
     workers: int = 1,
     shape: EngineShape | None = None,
     more: str = "",
+    tables: str = "",
+    document: str = DIRECTORY,
     listen: str | None = None,
     working_folder: Path | None = None,
     stdout: int | None = None,
 ) -> AsyncIterator[Served]:
-    """`more` are further lines of `[public]`; by default it listens on a free port and all output goes to `log`."""
+    """`more` are further lines of `[public]`, `tables` whole sections, in which `{issuer}` is the issuer; `document` is
+    the directory. By default it listens on a free port and all output goes to `log`.
+    """
     mint = TokenMint()
     public, admin = free_port(), free_port()
     async with (
@@ -119,7 +123,7 @@ async def serving(
         aiohttp.ClientSession() as session,
     ):
         (folder / "key").write_bytes(KEY.value)
-        (folder / "directory.toml").write_text(DIRECTORY.format(issuer=mint.issuer))
+        (folder / "directory.toml").write_text(document.format(issuer=mint.issuer))
         configuration = folder / "saltgate.toml"
         configuration.write_text(
             f"""
@@ -142,6 +146,7 @@ id = "k1"
 secret = {{ file = "key" }}
 [drain]
 limit = "10s"
+{tables.format(issuer=mint.issuer)}
 """
         )
         importing = await asyncio.create_subprocess_exec(

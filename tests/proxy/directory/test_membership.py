@@ -352,3 +352,64 @@ def test_a_revoked_token_is_refused_as_an_unknown_one_and_an_ended_sign_in_as_on
     assert token.message == invalid_token(Reason.PERSONAL_UNKNOWN).message
     session = refusal(replace(identity("alice"), session="s1"), given=given)
     assert session.message == invalid_token(Reason.ENDED).message
+
+
+# People for whom a front end speaks.
+
+
+def behind(front: str, subject: str, *open_to: str, groups: tuple[str, ...] = ()) -> Identity:
+    """One of the front end's people, where it may speak in `open_to`."""
+    person = identity(subject)
+    return replace(person, actor=identity(front, *groups), workspaces=frozenset(open_to))
+
+
+@pytest.mark.parametrize("ended", ["webui", "front:webui/alice"])
+def test_a_person_behind_a_front_ends_with_either_of_the_two(ended: str) -> None:
+    person = replace(behind("webui", "front:webui/alice", "acme"), issued_at=1.0)
+    endings, _ = parse_endings([(record_name("subject", ACME, ended), "9000000000 9000000001")])
+    assert refusal(person, given=replace(snapshot(), endings=endings)).reason == "ended"
+
+
+def test_a_person_behind_a_front_acts_only_where_the_front_may_speak() -> None:
+    dave = behind("webui", "dave", "labs")
+    assert names(select(dave, "labs", "apollo")) == ("labs", "apollo")
+    assert list(memberships(snapshot(), dave)) == [("labs", "apollo"), ("labs", "zeta")]
+    elsewhere = behind("webui", "dave", "acme", "globex")
+    asked: list[tuple[str | None, str | None]]
+    asked = [("labs", "apollo"), ("labs", None), (None, "zeta"), (None, "apollo"), (None, None)]
+    for named in asked:
+        assert isinstance(refusal(elsewhere, *named), NotAMember)
+    assert not list(memberships(snapshot(), elsewhere))
+
+
+def test_where_a_front_may_not_speak_answers_as_what_is_not_there() -> None:
+    dave = behind("webui", "dave", "acme")
+    bodies = {
+        refusal(dave, *named).document(Dialect.OPENAI)
+        for named in (("labs", "apollo"), ("labs", "nothing"), ("nothing", "apollo"))
+    }
+    assert len(bodies) == 1
+
+
+def test_what_a_front_may_not_speak_in_is_not_among_the_choices() -> None:
+    carol = behind("webui", "carol", "acme")
+    chosen = refusal(carol)
+    assert isinstance(chosen, ScopeRequired)
+    assert "labs" not in chosen.message
+    assert names(select(behind("webui", "carol", "labs"))) == ("labs", "apollo")
+
+
+def test_a_front_in_no_workspace_speaks_for_nobody() -> None:
+    assert isinstance(refusal(behind("webui", "dave"), "labs", "apollo"), NotAMember)
+
+
+def test_whoever_blocks_a_front_blocks_all_its_people() -> None:
+    dave = behind("webui", "dave", "labs", groups=("fronts",))
+    for member in (user("webui"), Member("group:fronts"), user("dave")):
+        given = snapshot(blocks={ACME: frozenset({member})})
+        assert isinstance(refusal(dave, "labs", "apollo", given=given), Blocked)
+
+
+def test_a_fronts_groups_and_memberships_are_not_its_peoples() -> None:
+    stranger = behind("alice", "front:webui/eve", "acme", groups=("eng",))
+    assert isinstance(refusal(stranger, "acme", "apollo"), NotAMember)

@@ -354,6 +354,14 @@ WRONG = [
     claims("sub with an invisible space", Reason.SUBJECT, sub="u-alice\u200b"),
     claims("sub that turns the writing", Reason.SUBJECT, sub="u-\u202eecila"),
     claims("sub with a line separator", Reason.SUBJECT, sub="u-alice\u2028x"),
+    claims("sub of somebody for whom a front end speaks", Reason.SUBJECT, sub="front:webui/alice"),
+    claims("sub that begins like a front end's people", Reason.SUBJECT, sub="front:"),
+    wrong(
+        "a deeper subject of somebody for whom a front end speaks",
+        Reason.SUBJECT,
+        lambda m: m.token(person={"name": "front:webui/alice"}),
+        replace(RULES, subject=("person", "name")),
+    ),
     # Rule 22: other kinds of token
     claims(
         "a security event",
@@ -518,6 +526,7 @@ RIGHT = [
     Right("no groups", lambda m: m.token(groups=[]), groups=frozenset()),
     Right("no client", lambda m: m.token(client_id=ABSENT), client=None),
     Right("a subject in other letters", lambda m: m.token(subject="ü-Ålice-東"), subject="ü-Ålice-東"),
+    Right("a subject almost like a front's", lambda m: m.token(subject="Front:a"), subject="Front:a"),
     Right("a subject of 255 characters", lambda m: m.token(subject="ß" * 255), subject="ß" * 255),
     Right(
         "a group with a joined emoji",

@@ -1,0 +1,109 @@
+"""A flood of bad tokens: it is few questions to the issuer, and a good caller does not stand in its queue."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from proxy.demo.simulator import AT_ONCE, EngineShape, Simulator
+from proxy.relay.pace import BURST_SECONDS, HEAD_BYTES, RATE
+from tests.parts.gate_bed import GateBed, gate_bed
+from tests.parts.redis_server import RedisServer
+from tests.parts.tokens import signing_key
+from tests.proxy.token_flood import KINDS
+
+A_FLOOD = 10**9
+HEAD = b"GET /v1/models HTTP/1.1\r\nHost: a\r\n"
+
+
+@pytest.fixture
+async def bed(redis: RedisServer, tmp_path: Path) -> AsyncIterator[GateBed]:
+    async with (
+        Simulator(EngineShape(pace=AT_ONCE)) as engine,
+        gate_bed(redis.settings(), [engine.url], tmp_path) as one,
+    ):
+        yield one
+
+
+def wires(tokens: Sequence[str]) -> list[bytes]:
+    return [HEAD + f"Authorization: Bearer {token}\r\nConnection: close\r\n\r\n".encode() for token in tokens]
+
+
+async def status(bed: GateBed, wire: bytes) -> int:
+    """0 where the connection ends without an answer."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", bed.port)
+    try:
+        writer.write(wire)
+        answer = await reader.read()
+    except ConnectionError:
+        answer = b""
+    finally:
+        writer.close()
+    return int(answer.split(b" ", 2)[1]) if answer else 0
+
+
+async def ask(bed: GateBed) -> int:
+    named = "OpenAI-Organization: acme\r\nOpenAI-Project: apollo\r\nConnection: close\r\n\r\n"
+    return await status(bed, HEAD + f"Authorization: Bearer {bed.token()}\r\n{named}".encode())
+
+
+async def test_a_flood_of_every_kind_asks_the_issuer_for_its_keys_once(bed: GateBed) -> None:
+    asked = bed.issuer.hits["jwks"]
+    statuses = []
+    # One wave after the other: within one, all would wait for the same question.
+    for kind in (*KINDS.values(), *KINDS.values()):
+        statuses += await asyncio.gather(*(status(bed, wire) for wire in wires(kind(bed.mint)[:15])))
+    assert bed.issuer.hits["jwks"] == asked + 1
+    assert set(statuses) <= {400, 401, 503, 0}
+    assert statuses.count(401) > 60
+    assert await ask(bed) == 200
+
+
+@asynccontextmanager
+async def queue_of(bed: GateBed, wire: bytes) -> AsyncIterator[list[asyncio.Task[int]]]:
+    """Some who are refused just after a flood: in the body, they wait for their turns. Then they leave."""
+    flood = asyncio.create_task(bed.gate.gateway.pace.turn(A_FLOOD))
+    ahead = [asyncio.create_task(status(bed, wire)) for _ in range(5)]
+    async with asyncio.timeout(10):
+        while bed.gate.gateway.pace.waiting < 1 + len(ahead):
+            await asyncio.sleep(0)
+    yield ahead
+    for task in (flood, *ahead):
+        task.cancel()
+    await asyncio.gather(flood, *ahead, return_exceptions=True)
+
+
+async def test_a_good_caller_is_answered_before_those_who_were_refused_ahead_of_him(bed: GateBed) -> None:
+    bad = wires([bed.mint.token(key=signing_key("RS256", bed.mint.key().key_id, number=77))])[0]
+    async with queue_of(bed, bad) as ahead:
+        assert await ask(bed) == 200
+        assert not any(task.done() for task in ahead)
+
+
+async def test_who_is_known_and_refused_waits_for_no_turn(bed: GateBed) -> None:
+    mallory = wires([bed.token("u-mallory-0009")])[0].replace(b"Host: a\r\n", b"Host: a\r\nOpenAI-Project: apollo\r\n")
+    async with queue_of(bed, wires(["nothing"])[0]) as ahead:
+        assert await status(bed, mallory) == 403
+        assert not any(task.done() for task in ahead)
+
+
+@pytest.mark.parametrize("wire", [b"no request\r\n\r\n", HEAD + b"\r\n", b"GET /nothing HTTP/1.1\r\nHost: a\r\n\r\n"])
+async def test_whatever_else_is_refused_before_anybody_is_known_waits_too(bed: GateBed, wire: bytes) -> None:
+    async with queue_of(bed, wire) as ahead:
+        assert await ask(bed) == 200
+        assert not any(task.done() for task in ahead)
+
+
+async def test_who_waited_for_his_turn_is_told_why(bed: GateBed) -> None:
+    await bed.gate.gateway.pace.turn(round(RATE * BURST_SECONDS) * HEAD_BYTES)
+    assert set(await asyncio.gather(*(status(bed, wire) for wire in wires(["nothing"]) * 5))) == {401}
+
+
+async def test_who_leaves_the_queue_is_forgotten_and_harms_nobody(bed: GateBed) -> None:
+    async with queue_of(bed, wires(["nothing"])[0]):
+        pass
+    assert await ask(bed) == 200
