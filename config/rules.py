@@ -21,7 +21,7 @@ from config.addresses import (
 )
 from config.faults import Fault
 from config.isolation_rules import faults_of_rules
-from config.login_rules import faults_of_logins
+from config.login_rules import faults_of_logins, faults_of_sessions
 from config.presets import CLIENTS_REQUIRED
 from config.secret import Secret
 from config.settings import (
@@ -33,6 +33,7 @@ from config.settings import (
     IsolationRule,
     Issuer,
     Public,
+    Sessions,
     Telemetry,
 )
 
@@ -55,6 +56,7 @@ class Parts:
     admin: Admin | None
     engines: Mapping[int, Engine]
     issuers: Mapping[int, Issuer]
+    sessions: Sessions | None
     directory: Directory | None
     keys: Mapping[int, IsolationKey]
     isolation_rules: Mapping[int, IsolationRule]
@@ -238,6 +240,11 @@ def _issuer_logins(parts: Parts) -> Iterator[Fault]:
     yield from faults_of_logins(parts.issuers, parts.directory)
 
 
+def _sessions(parts: Parts) -> Iterator[Fault]:
+    if parts.sessions is not None:
+        yield from faults_of_sessions(parts.sessions)
+
+
 def _issuer_leeway(parts: Parts) -> Iterator[Fault]:
     for number, issuer in parts.issuers.items():
         # RFC 7519 section 4.1.4: "usually no more than a few minutes".
@@ -342,6 +349,7 @@ _RULES: Final[tuple[Callable[[Parts], Iterator[Fault]], ...]] = (
     _issuer_logins,
     _issuer_leeway,
     _issuer_once,
+    _sessions,
     _directory_place,
     _directory_redis,
     _isolation_keys,

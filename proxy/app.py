@@ -23,6 +23,7 @@ from observability.metrics import Metrics
 from observability.names import ProofState
 from observability.record import Recorder
 from observability.telemetry import Telemetry
+from proxy.account.clerks import Around, open_clerks
 from proxy.answers import refusal_headers
 from proxy.assurance.engines import Engine, Engines, Replica
 from proxy.assurance.verdict import Verdict
@@ -125,9 +126,8 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
     keys = key_ring(settings)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(asyncio.to_thread, telemetry.stop)
-        issuers = await stack.enter_async_context(
-            open_issuers(settings.issuers, clock=time.time, tls=issuer_tls(settings.issuers))
-        )
+        tls = issuer_tls(settings.issuers)
+        issuers = await stack.enter_async_context(open_issuers(settings.issuers, clock=time.time, tls=tls))
         engines = Engines(
             [configured_engine(engine, settings.timeouts.connect) for engine in settings.engines],
             keys.keys[settings.isolation.keys[0].id],
@@ -137,6 +137,21 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
         store = open_store(settings.directory, removal_policy(settings.isolation))
         stack.push_async_callback(store.close)
         view = DirectoryView(store, max_stale=settings.directory.max_stale)
+        clerks = await stack.enter_async_context(
+            open_clerks(
+                Around(
+                    issuers=issuers.issuers,
+                    tls=tls,
+                    directory=view,
+                    store=store,
+                    directory_settings=settings.directory,
+                    sessions=settings.sessions,
+                    isolation_secrets=tuple(key.secret.value for key in settings.isolation.keys),
+                    public_url=public_url(settings),
+                    clock=time.time,
+                )
+            )
+        )
         scanner = Scanner(rules, limit_bytes=settings.isolation.scan_limit)
         stack.callback(scanner.close)
         gateway = Gateway(
@@ -145,7 +160,7 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
             keys=keys,
             rules=scanner,
             engines=engines,
-            desk=Desk({}),
+            desk=Desk(clerks),
             relay=Relay(
                 Patience(first_byte=settings.timeouts.first_byte, idle=settings.timeouts.idle),
                 violated=metrics.isolation_violation,

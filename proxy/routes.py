@@ -57,8 +57,10 @@ class Page(Enum):
     SIGN_IN = ("GET", "/auth/login")
     CALLBACK = ("GET", "/auth/callback")
     SIGN_OUT = ("POST", "/auth/logout")
+    SIGNED_OUT = ("GET", "/auth/signed-out")
     BACK_CHANNEL_LOGOUT = ("POST", "/auth/backchannel-logout")
     ACCOUNT = ("GET", "/account")
+    END_SESSIONS = ("POST", "/account/sessions")
 
 
 Wanted = Generate | ListModels | ResourceMetadata | Page

@@ -27,23 +27,23 @@ def identify(token: VerifiedToken, *, rules: Issuer, now: float) -> Identity:
         raise invalid_token(Reason.ISSUER)
     _check_is_access_token(token, rules)
     _check_is_bearer_token(claims)
-    expires_at = _checked_times(claims, rules, now)
+    expires_at = checked_times(claims, rules, now)
     _check_audience(claims, rules)
     return Identity(
         issuer=rules.issuer,
-        subject=_subject(claims, rules),
-        groups=_groups(claims, rules),
-        groups_complete=not _groups_overflow(claims, rules),
+        subject=claimed_subject(claims, rules.subject),
+        groups=claimed_groups(claims, rules),
+        groups_complete=not groups_overflow(claims, rules),
         expires_at=expires_at,
         client=_client(claims, rules),
-        session=_session(claims),
-        issued_at=_time(claims, "iat", Reason.LIFETIME),
+        session=claimed_session(claims),
+        issued_at=time_claim(claims, "iat", Reason.LIFETIME),
     )
 
 
 def _check_is_access_token(token: VerifiedToken, rules: Issuer) -> None:
     """Explicit typing (RFC 8725 section 3.11), else the members that only other kinds of token carry."""
-    if not _is_accepted_type(token.type, rules.token_types):
+    if not is_accepted_type(token.type, rules.token_types):
         raise invalid_token(Reason.TYPE)
     if rules.payload_type is not None and token.claims.get("typ") != rules.payload_type:
         raise invalid_token(Reason.NOT_AN_ACCESS_TOKEN)
@@ -54,7 +54,7 @@ def _check_is_access_token(token: VerifiedToken, rules: Issuer) -> None:
         raise invalid_token(Reason.NOT_AN_ACCESS_TOKEN)
 
 
-def _is_accepted_type(type_: str | None, accepted: tuple[str, ...]) -> bool:
+def is_accepted_type(type_: str | None, accepted: tuple[str, ...]) -> bool:
     """Compares media types as RFC 7515 section 4.1.9 has it: any case, `application/` may be left out."""
     if type_ is None:
         return "" in accepted
@@ -68,13 +68,13 @@ def _check_is_bearer_token(claims: Mapping[str, Json]) -> None:
         raise invalid_token(Reason.SENDER_CONSTRAINED)
 
 
-def _checked_times(claims: Mapping[str, Json], rules: Issuer, now: float) -> float:
+def checked_times(claims: Mapping[str, Json], rules: Issuer, now: float) -> float:
     """The token's `exp`, after all its times have been judged."""
-    expires_at = _time(claims, "exp", Reason.LIFETIME)
+    expires_at = time_claim(claims, "exp", Reason.LIFETIME)
     if expires_at is None:
         raise invalid_token(Reason.LIFETIME)
-    issued_at = _time(claims, "iat", Reason.LIFETIME)
-    not_before = _time(claims, "nbf", Reason.NOT_YET_VALID)
+    issued_at = time_claim(claims, "iat", Reason.LIFETIME)
+    not_before = time_claim(claims, "nbf", Reason.NOT_YET_VALID)
     if issued_at is not None and not 0 < expires_at - issued_at <= rules.max_lifetime:
         raise invalid_token(Reason.LIFETIME)
     if max(issued_at or 0.0, not_before or 0.0) > now + rules.leeway:
@@ -86,7 +86,7 @@ def _checked_times(claims: Mapping[str, Json], rules: Issuer, now: float) -> flo
     return expires_at
 
 
-def _time(claims: Mapping[str, Json], name: str, reason: Reason) -> float | None:
+def time_claim(claims: Mapping[str, Json], name: str, reason: Reason) -> float | None:
     """A NumericDate (RFC 7519 section 2); a bool is no number, and the comparison also keeps NaN out."""
     if name not in claims:
         return None
@@ -123,9 +123,9 @@ _CONTROLS: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
 _CONTROLS_AND_FORMATS: Final = _CONTROLS | {"Cf"}
 
 
-def _subject(claims: Mapping[str, Json], rules: Issuer) -> str:
+def claimed_subject(claims: Mapping[str, Json], path: tuple[str, ...]) -> str:
     """The claim that names the caller. Invisible characters would let two people look alike in a directory."""
-    value = _at(claims, rules.subject, Reason.SUBJECT)
+    value = _at(claims, path, Reason.SUBJECT)
     if not isinstance(value, str) or not 0 < len(value) <= MAXIMUM_SUBJECT_CHARACTERS:
         raise invalid_token(Reason.SUBJECT)
     if _holds(value, _CONTROLS_AND_FORMATS):
@@ -133,7 +133,7 @@ def _subject(claims: Mapping[str, Json], rules: Issuer) -> str:
     return value
 
 
-def _session(claims: Mapping[str, Json]) -> str | None:
+def claimed_session(claims: Mapping[str, Json]) -> str | None:
     """The issuer's session (OpenID Connect Back-Channel Logout 1.0 section 2.1), where the token tells it."""
     value = claims.get("sid")
     if value is None:
@@ -157,7 +157,7 @@ def _client(claims: Mapping[str, Json], rules: Issuer) -> str | None:
     return clients[0] if clients else None
 
 
-def _groups(claims: Mapping[str, Json], rules: Issuer) -> frozenset[str]:
+def claimed_groups(claims: Mapping[str, Json], rules: Issuer) -> frozenset[str]:
     """The groups at all of the issuer's paths together."""
     return frozenset(group for path in rules.groups for group in _names(_at(claims, path, Reason.GROUPS), path[-1]))
 
@@ -175,7 +175,7 @@ def _names(value: Json | _Absent, member: str) -> list[str]:
     return names
 
 
-def _groups_overflow(claims: Mapping[str, Json], rules: Issuer) -> bool:
+def groups_overflow(claims: Mapping[str, Json], rules: Issuer) -> bool:
     """Whether the issuer says that there are more groups than the token names (Entra's groups overage).
 
     The groups would be at an address that the token gives (`_claim_sources`), which is never asked.

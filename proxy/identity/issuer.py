@@ -12,7 +12,6 @@ import re
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
-from ipaddress import ip_address
 from typing import Final, Self
 
 import aiohttp
@@ -21,11 +20,10 @@ from yarl import URL
 
 from config.settings import Issuer
 from proxy.identity.keys import KeySet, NoSuchKeyError, key_set
+from proxy.identity.outside import NotAskedError, bounded_body, outside_address
 from proxy.identity.reasons import Reason, invalid_token
 from proxy.identity.token import CompactToken, VerifiedToken, strict_json
 from proxy.refusals import IssuerUnavailable, Refusal
-
-MAXIMUM_DOCUMENT_BYTES: Final = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,6 +213,8 @@ class TrustedIssuer:
             return key_set(document), self._interval_by(cache_control)
         except KeysNotFetchedError:
             raise
+        except NotAskedError as error:
+            raise KeysNotFetchedError(str(error)) from error
         except Exception as error:
             # Whatever the network or the document does, the keeper goes on and known keys serve.
             raise KeysNotFetchedError(f"{type(error).__name__}: {error}") from error
@@ -222,15 +222,15 @@ class TrustedIssuer:
     async def _jwks_uri(self) -> URL:
         """The configured address, else the one that discovery gives."""
         if self.rules.jwks_uri is not None:
-            return _address(self.rules.jwks_uri)
-        address = _address(self.rules.issuer.removesuffix("/") + "/.well-known/openid-configuration")
+            return outside_address(self.rules.jwks_uri)
+        address = outside_address(self.rules.issuer.removesuffix("/") + "/.well-known/openid-configuration")
         metadata = strict_json((await self._document(address))[0])
         if not isinstance(metadata, dict) or metadata.get("issuer") != self.rules.issuer:
             raise KeysNotFetchedError("the metadata does not name this issuer, byte for byte")
         jwks_uri = metadata.get("jwks_uri")
         if not isinstance(jwks_uri, str):
             raise KeysNotFetchedError("the metadata has no jwks_uri")
-        found = _address(jwks_uri)
+        found = outside_address(jwks_uri)
         if found.scheme != address.scheme and found.scheme != "https":
             raise KeysNotFetchedError("the metadata's jwks_uri is less protected than the issuer")
         return found
@@ -243,12 +243,7 @@ class TrustedIssuer:
         ) as response:
             if response.status != 200:
                 raise KeysNotFetchedError(f"{address} answered {response.status}")
-            body = bytearray()
-            async for chunk in response.content.iter_chunked(16 * 1024):
-                body += chunk
-                if len(body) > MAXIMUM_DOCUMENT_BYTES:
-                    raise KeysNotFetchedError(f"{address} answered with more than {MAXIMUM_DOCUMENT_BYTES} bytes")
-            return bytes(body), response.headers.get("Cache-Control", "")
+            return await bounded_body(response), response.headers.get("Cache-Control", "")
 
     def _interval_by(self, cache_control: str) -> float:
         """A withdrawn key must stop soon, so Cache-Control only shortens the interval (RFC 9111 section 5.2.2)."""
@@ -261,24 +256,3 @@ class TrustedIssuer:
 
 _MAX_AGE: Final = re.compile(r"(?:^|[\s,])max-age=(\d{1,9})", re.IGNORECASE | re.ASCII)
 _NOT_STORED: Final = re.compile(r"(?:^|[\s,])no-(?:store|cache)\b", re.IGNORECASE | re.ASCII)
-
-
-def _address(text: str) -> URL:
-    """An address that keys may come from: https, or http on this machine. Raises KeysNotFetchedError otherwise."""
-    address = URL(text)
-    if address.user is not None or address.password is not None:
-        raise KeysNotFetchedError("an address with a user or password in it is not asked")
-    if address.scheme == "https" and address.host:
-        return address
-    if address.scheme == "http" and _is_loopback(address.host):
-        return address
-    raise KeysNotFetchedError("an address of an issuer must be https, or http on loopback")
-
-
-def _is_loopback(host: str | None) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host or "").is_loopback
-    except ValueError:
-        return False

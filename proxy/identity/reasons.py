@@ -41,6 +41,11 @@ class Reason(Enum):
     ENDED = "ended"
     CLIENT = "client"
     GROUPS = "groups"
+    NOT_AN_ID_TOKEN = "not_an_id_token"  # noqa: S105 - a word for a log, no secret
+    NOT_A_LOGOUT_TOKEN = "not_a_logout_token"  # noqa: S105 - a word for a log, no secret
+    NONCE = "nonce"
+    ACCESS_TOKEN_HASH = "at_hash"  # noqa: S105 - a word for a log, no secret
+    REPLAYED = "replayed"
     FAULT = "fault"
 
 

@@ -28,7 +28,10 @@ from config.settings import (
     FrontGate,
     Isolation,
     IsolationKey,
+    Issuer,
+    Login,
     Public,
+    Sessions,
     Settings,
     Telemetry,
     Timeouts,
@@ -161,13 +164,19 @@ async def gate_bed(
     limits: EngineLimits | None = None,
     media: bool = False,
     also: Sequence[Engine] = (),
+    issuer_server: IssuerServer | None = None,
+    login: Login | None = None,
+    other_issuers: Sequence[Issuer] = (),
+    public_url: str = "http://gate.test",
+    sessions: Sessions | None = None,
 ) -> AsyncIterator[GateBed]:
     """A gate in front of `engines` (one URL each a replica of one engine) and those of `also`, on the directory that
     `document` describes. Without `filled` the directory is left as it is; without `issuer_answers` the issuer is
-    faulty. `gates` are the subjects that are saltgates in front of this one.
+    faulty. `gates` are the subjects that are saltgates in front of this one. People sign in with a browser at
+    `issuer_server` by `login`, and at `other_issuers`.
     """
-    mint = TokenMint(algorithms=("RS256", "ES256"))
-    async with IssuerServer(mint) as issuer, aiohttp.ClientSession() as session:
+    mint = TokenMint(algorithms=("RS256", "ES256")) if issuer_server is None else issuer_server.mint
+    async with issuer_server or IssuerServer(mint) as issuer, aiohttp.ClientSession() as session:
         engine = Engine(
             name="main",
             kind=kind,
@@ -179,9 +188,10 @@ async def gate_bed(
             media=media,
         )
         settings = Settings(
-            public=replace(public or Public(), listen="127.0.0.1:0", url="http://gate.test"),
+            public=replace(public or Public(), listen="127.0.0.1:0", url=public_url),
             engines=(engine, *also),
-            issuers=(issuer.settings(),),
+            issuers=(replace(issuer.settings(), login=login), *other_issuers),
+            sessions=sessions or Sessions(),
             directory=directory,
             isolation=isolation or Isolation(keys=(IsolationKey(id="k1", secret=KEY),)),
             timeouts=timeouts or Timeouts(),
