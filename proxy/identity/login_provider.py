@@ -207,7 +207,7 @@ class LoginProvider:
                 "The identity provider does not know this sign-in, or it was used before. Sign in again.",
                 reason="code_refused",
             )
-        if error in {"invalid_client", "unauthorized_client"}:
+        if isinstance(error, str) and error in {"invalid_client", "unauthorized_client"}:
             _log.error(
                 "sign_in_client_refused", issuer=self.rules.issuer, remedy="look at [issuers.login] and at the issuer"
             )

@@ -1,4 +1,4 @@
-"""An OpenID Provider of a test's own, whose every answer can be made wrong, and a browser that follows nothing by itself.
+"""An OpenID Provider of a test's own, whose every answer can be made wrong, and a browser that follows nothing.
 
 It signs its tokens really and serves them on loopback. Who signs in there is `person`; nobody is asked for a password.
 """
