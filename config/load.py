@@ -21,6 +21,7 @@ from pydantic_core import ErrorDetails
 from config.faults import ConfigurationFaults, Fault
 from config.files import read_regular
 from config.overrides import overlaid, unknown_key
+from config.person import GATE_VARIABLE
 from config.presets import with_presets
 from config.rules import Parts, broken_rules
 from config.schema import member
@@ -36,6 +37,7 @@ from config.settings import (
     Sessions,
     Settings,
     Telemetry,
+    Tokens,
 )
 from config.values import Surroundings
 
@@ -54,6 +56,7 @@ _GATE: Final = TypeAdapter(FrontGate)
 _ISOLATION_KEY: Final = TypeAdapter(IsolationKey)
 _ISOLATION_RULE: Final = TypeAdapter(IsolationRule)
 _TELEMETRY: Final = TypeAdapter(Telemetry)
+_TOKENS: Final = TypeAdapter(Tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +154,7 @@ def _parts(table: Mapping[str, object], errors: Sequence[ErrorDetails], surround
         ),
         isolation_rules=several(_ISOLATION_RULE, isolation.get("rules") if isinstance(isolation, dict) else None),
         telemetry=one(_TELEMETRY, rest.get("telemetry", {})),
+        tokens=one(_TOKENS, rest.get("tokens", {})),
         gates=several(_GATE, rest.get("gates")),
     )
 
@@ -225,7 +229,7 @@ def _section(location: Sequence[str]) -> object:
 
 def _warnings(others: Sequence[str], table: object) -> Iterator[str]:
     """One line about variables that look like overrides and are none; those that a secret names are in use."""
-    ignored = sorted(set(others) - set(_variables(table)))
+    ignored = sorted(set(others) - {GATE_VARIABLE} - set(_variables(table)))
     if ignored:
         yield (
             f"ignored, for they override no key: {', '.join(ignored)} "

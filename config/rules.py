@@ -35,7 +35,9 @@ from config.settings import (
     Public,
     Sessions,
     Telemetry,
+    Tokens,
 )
+from config.token_rules import faults_of_administrators, faults_of_tokens
 
 MINIMUM_KEY_BYTES: Final = 32
 MAXIMUM_LEEWAY: Final = 300.0
@@ -62,6 +64,7 @@ class Parts:
     isolation_rules: Mapping[int, IsolationRule]
     faulty_isolation_rules: Collection[int | str]  # Those of them in which something could not be read.
     telemetry: Telemetry | None
+    tokens: Tokens | None
     gates: Mapping[int, FrontGate]
 
 
@@ -331,6 +334,17 @@ def _telemetry_endpoint(parts: Parts) -> Iterator[Fault]:
         yield Fault("telemetry.otlp_endpoint", "leave out the query and fragment")
 
 
+def _administrators(parts: Parts) -> Iterator[Fault]:
+    if parts.admin is not None:
+        known = {issuer.issuer for issuer in parts.issuers.values()}
+        yield from faults_of_administrators(parts.admin.administrators, known)
+
+
+def _tokens(parts: Parts) -> Iterator[Fault]:
+    if parts.tokens is not None:
+        yield from faults_of_tokens(parts.tokens)
+
+
 _RULES: Final[tuple[Callable[[Parts], Iterator[Fault]], ...]] = (
     _public_listen,
     _public_url,
@@ -357,6 +371,8 @@ _RULES: Final[tuple[Callable[[Parts], Iterator[Fault]], ...]] = (
     _gates,
     _isolation_rules,
     _telemetry_endpoint,
+    _administrators,
+    _tokens,
 )
 
 

@@ -66,11 +66,20 @@ class Public:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Administrator:
+    """People who see and revoke the personal access tokens of others, at `/account/tokens` and with `saltgate pat`."""
+
+    issuer: Text  # One of [[issuers]]: whose people they are.
+    members: SomeOf[Text]  # user:SUBJECT or group:NAME. A group counts as long as the person's own sign-in names it.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Admin:
     """Health and metrics, one listener for all workers. Never public."""
 
     listen: str = "127.0.0.1:9080"  # Address and port.
     metrics_token: SecretValue | None = None  # Bearer token for /metrics. Required unless `listen` is loopback.
+    administrators: tuple[Administrator, ...] = ()  # Who sees and changes what is not his own.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,6 +292,18 @@ class Logs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Tokens:
+    """Personal access tokens, which people make for programs that take only a fixed key."""
+
+    # Groups count for a token as long as its owner's last sign-in at /account or with `saltgate pat` is no older. After
+    # that, memberships through groups rest until he signs in again; those of the person himself stay.
+    groups_max_age: Duration = 24 * 3600.0
+    max_lifetime: Duration = 365 * 24 * 3600.0  # What an owner may ask for, at most "8760h".
+    default_lifetime: Duration = 90 * 24 * 3600.0  # What he gets where he asks for nothing.
+    per_owner: AtLeastOne = 50  # How many tokens one person may have at a time, at most 1000.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FrontGate:
     """A saltgate in front of this one: its engine is this gate, and its engine's `api_key` a token of this subject.
 
@@ -311,4 +332,5 @@ class Settings:
     timeouts: Timeouts = field(default_factory=Timeouts)
     telemetry: Telemetry = field(default_factory=Telemetry)
     logs: Logs = field(default_factory=Logs)
+    tokens: Tokens = field(default_factory=Tokens)
     gates: tuple[FrontGate, ...] = ()

@@ -51,6 +51,7 @@ REFUSAL_CODES: Final = frozenset(
         "model_not_found",
         "body_too_large",
         "unsupported_media_type",
+        "rate_limited",
         "engine_failed",
         "engine_timeout",
         "directory_unavailable",

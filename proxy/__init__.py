@@ -6,7 +6,9 @@
     isolation   which border that has, and the border's salt
     engines     what an engine may be sent, rebuilt from an allowlist and stamped
     scanner     whether the request's content asks for a narrower border
+    account     what a person may see of himself
     relay       the bytes up, and the answer down as it comes
+    account     what people see and change of their own
     assurance   what is proven of the engines
     app         settings → one worker's gate;  worker, server  the processes around it;  cli  the commands
     demo        everything embedded, to see what it is for

@@ -10,6 +10,7 @@ from aiohttp import web
 
 from observability.record import Record
 from proxy.desk import PageAnswer
+from proxy.identity.native_sign_in import MEMBER, NativeSignIn, member_of
 from proxy.refusals import Dialect, DoubtfulFraming, Refusal, Unauthenticated
 from proxy.relay.answer import Answer
 from proxy.relay.relay import answer_headers
@@ -45,10 +46,18 @@ def refusal_headers(refusal: Refusal, public_url: str) -> bytes:
 
 
 def metadata_document(
-    request: web.BaseRequest, record: Record, resource: str, issuers: Sequence[str]
+    request: web.BaseRequest, record: Record, resource: str, issuers: Sequence[str], sign_ins: Sequence[NativeSignIn]
 ) -> web.StreamResponse:
-    """The protected-resource metadata (RFC 9728 section 2): who issues the tokens that this resource accepts."""
-    document = {"resource": resource, "authorization_servers": list(issuers), "bearer_methods_supported": ["header"]}
+    """The protected-resource metadata (RFC 9728 section 2): who issues the tokens that this resource accepts, and how
+    people at a command line come by one.
+    """
+    document: dict[str, object] = {
+        "resource": resource,
+        "authorization_servers": list(issuers),
+        "bearer_methods_supported": ["header"],
+    }
+    if sign_ins:  # section 3.2: what has no values is left out
+        document[MEMBER] = member_of(sign_ins)
     return _answer_json(request, document, record)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import AsyncIterator, Collection, Coroutine, Sequence
+from collections.abc import AsyncIterator, Collection, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -23,18 +23,29 @@ from observability.metrics import Metrics
 from observability.names import ProofState
 from observability.record import Recorder
 from observability.telemetry import Telemetry
+from proxy.account.account import Account
 from proxy.account.clerks import Around, open_clerks
+from proxy.account.logins import Logins
+from proxy.account.pace import Pace
+from proxy.account.persons import Bearers
+from proxy.account.token_pages import TokenPages
+from proxy.account.tokens import AccountTokens
 from proxy.answers import refusal_headers
 from proxy.assurance.engines import Engine, Engines, Replica
 from proxy.assurance.verdict import Verdict
 from proxy.channel import WorkerState
-from proxy.desk import Desk
-from proxy.directory.connect import open_store, removal_policy
+from proxy.desk import Clerk, Desk
+from proxy.directory.connect import open_store, open_tokens, removal_policy
+from proxy.directory.store import Store
+from proxy.directory.token_store import StoredTokens, TokenStore
 from proxy.directory.view import DirectoryView
 from proxy.engines.kinds import profile_of
 from proxy.gateway import Gateway, Policy
 from proxy.identity.callers import Callers
 from proxy.identity.issuers import TrustedIssuers, open_issuers
+from proxy.identity.native_sign_in import NativeSignIn
+from proxy.identity.personal_records import PersonalRules
+from proxy.identity.personal_tokens import PersonalTokens
 from proxy.isolation.narrowing import Rule, Unseen, isolation_rule
 from proxy.isolation.ring import KeyRing
 from proxy.isolation.salt import SaltKey
@@ -44,6 +55,7 @@ from proxy.relay.downstream import Front
 from proxy.relay.exchange import Patience
 from proxy.relay.pool import Address, Pool
 from proxy.relay.relay import Relay, answer_headers
+from proxy.routes import Page
 from proxy.scanner import Scanner
 from proxy.tls import client_context
 
@@ -137,7 +149,16 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
         store = open_store(settings.directory, removal_policy(settings.isolation))
         stack.push_async_callback(store.close)
         view = DirectoryView(store, max_stale=settings.directory.max_stale)
-        clerks = await stack.enter_async_context(
+        tokens = open_tokens(settings.directory)
+        stack.push_async_callback(tokens.close)
+        personal = personal_tokens(settings, tokens)
+        stack.push_async_callback(personal.tell_uses_now)
+        scanner = Scanner(rules, limit_bytes=settings.isolation.scan_limit)
+        stack.callback(scanner.close)
+        callers = Callers(issuers, personal=personal)
+        logins = Logins(tokens, groups_max_age=settings.tokens.groups_max_age)
+        programs = _programs_clerks(settings, callers, view, tokens, store, logins)
+        people = await stack.enter_async_context(
             open_clerks(
                 Around(
                     issuers=issuers.issuers,
@@ -149,18 +170,18 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
                     isolation_secrets=tuple(key.secret.value for key in settings.isolation.keys),
                     public_url=public_url(settings),
                     clock=time.time,
-                )
+                ),
+                program=programs[Page.ACCOUNT],
+                seen=(logins.note,),
             )
         )
-        scanner = Scanner(rules, limit_bytes=settings.isolation.scan_limit)
-        stack.callback(scanner.close)
         gateway = Gateway(
-            identities=Callers(issuers),
+            identities=callers,
             directory=view,
             keys=keys,
             rules=scanner,
             engines=engines,
-            desk=Desk(clerks),
+            desk=Desk({**programs, **people}),
             relay=Relay(
                 Patience(first_byte=settings.timeouts.first_byte, idle=settings.timeouts.idle),
                 violated=metrics.isolation_violation,
@@ -170,7 +191,9 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
             wall_clock=time.time,
         )
         gate = Gate(_front(gateway, recorder, settings), gateway, issuers, view, engines, metrics)
-        await stack.enter_async_context(_running(view.follow(), engines.follow(), _tell_states(gate)))
+        await stack.enter_async_context(
+            _running(view.follow(), engines.follow(), personal.tell_uses(), _tell_states(gate))
+        )
         yield gate
 
 
@@ -209,6 +232,47 @@ def key_ring(settings: Settings) -> KeyRing:
     return KeyRing({key.id: SaltKey(key.id, key.secret.value) for key in settings.isolation.keys})
 
 
+def personal_tokens(settings: Settings, tokens: TokenStore) -> PersonalTokens:
+    return PersonalTokens(
+        StoredTokens(tokens),
+        personal_rules(settings),
+        max_stale=settings.directory.max_stale,
+        clock=time.time,
+        monotonic=time.monotonic,
+    )
+
+
+def personal_rules(settings: Settings) -> PersonalRules:
+    """Whose personal access tokens count. The owner of a local issuer has no groups that a sign-in could tell."""
+    return PersonalRules(
+        issuers=frozenset(issuer.issuer for issuer in settings.issuers),
+        without_groups=frozenset(i.issuer for i in settings.issuers if i.kind == "local" or not i.groups),
+        groups_max_age=settings.tokens.groups_max_age,
+    )
+
+
+def _programs_clerks(
+    settings: Settings, callers: Callers, view: DirectoryView, tokens: TokenStore, store: Store, logins: Logins
+) -> Mapping[Page, Clerk]:
+    """The pages of the account, for programs that show a credential."""
+    account = AccountTokens(
+        tokens,
+        store.change,
+        settings.tokens,
+        settings.admin.administrators,
+        max_stale=settings.directory.max_stale,
+        clock=time.time,
+    )
+    pages = TokenPages(
+        Bearers(callers, view, logins).person,
+        account,
+        Pace(clock=time.monotonic),
+        default_lifetime=int(settings.tokens.default_lifetime),
+    )
+    shown = Account(callers, view, logins, Level(settings.isolation.unit))
+    return {Page.ACCOUNT: shown.serve, **pages.clerks()}
+
+
 def isolation_rules(settings: Settings) -> tuple[Rule, ...]:
     """What makes a request's border narrower by its content, ready to look."""
     return tuple(
@@ -232,7 +296,22 @@ def policy(settings: Settings) -> Policy:
         request_seconds=settings.timeouts.request,
         public_url=public_url(settings),
         issuers=tuple(issuer.issuer for issuer in settings.issuers),
+        native_sign_ins=native_sign_ins(settings),
         gates=frozenset((gate.issuer, gate.subject) for gate in settings.gates),
+    )
+
+
+def native_sign_ins(settings: Settings) -> tuple[NativeSignIn, ...]:
+    """Where `saltgate login` may sign people in."""
+    return tuple(
+        NativeSignIn(
+            issuer=issuer.issuer,
+            client_id=issuer.login.native_client_id,
+            scopes=issuer.login.native_scopes,
+            resource=issuer.login.resource,
+        )
+        for issuer in settings.issuers
+        if issuer.login is not None and issuer.login.native_client_id is not None
     )
 
 

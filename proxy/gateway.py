@@ -25,6 +25,7 @@ from proxy.engines.presented import presented_salt
 from proxy.engines.profile import Endpoint, Operation
 from proxy.engines.stamp import CountRequest, StampedRequest, count, stamp
 from proxy.identity import Identity
+from proxy.identity.native_sign_in import NativeSignIn
 from proxy.identity.shown import Shown
 from proxy.isolation.narrowing import Narrowed
 from proxy.isolation.ring import KeyRing
@@ -108,6 +109,7 @@ class Policy:
     request_seconds: float
     public_url: str
     issuers: tuple[str, ...]
+    native_sign_ins: tuple[NativeSignIn, ...] = ()
     gates: frozenset[tuple[str, str]] = frozenset()
 
     def is_gate(self, identity: Identity) -> bool:
@@ -179,7 +181,11 @@ class Gateway:
             raise Draining("saltgate is being restarted. Send the request again.")
         if isinstance(route.wanted, ResourceMetadata):
             return metadata_document(
-                request, record, self.policy.public_url + route.wanted.resource, self.policy.issuers
+                request,
+                record,
+                self.policy.public_url + route.wanted.resource,
+                self.policy.issuers,
+                self.policy.native_sign_ins,
             )
         if isinstance(route.wanted, Page):
             return page_answer(request, record, await self._visited(request, route.wanted))

@@ -126,6 +126,12 @@ class UnsupportedMediaType(Refusal):
     status, code = 415, "unsupported_media_type"
 
 
+class RateLimited(Refusal):
+    status, code = 429, "rate_limited"
+    openai_type = anthropic_type = "rate_limit_error"
+    default_retry_after = 60
+
+
 class EngineFailed(Refusal):
     """The engine broke before the first byte of its answer reached the client."""
 

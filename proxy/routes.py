@@ -61,6 +61,10 @@ class Page(Enum):
     BACK_CHANNEL_LOGOUT = ("POST", "/auth/backchannel-logout")
     ACCOUNT = ("GET", "/account")
     END_SESSIONS = ("POST", "/account/sessions")
+    TOKENS = ("GET", "/account/tokens")
+    NEW_TOKEN = ("POST", "/account/tokens")
+    REVOKE_TOKEN = ("POST", "/account/tokens/revoke")
+    REVOKE_ALL_TOKENS = ("POST", "/account/tokens/revoke-all")
 
 
 Wanted = Generate | ListModels | ResourceMetadata | Page

@@ -19,10 +19,10 @@ from proxy.desk import PageAnswer, Visit
 from proxy.directory.changes import end
 from proxy.directory.endings import LONGEST_SECONDS, Ending
 from proxy.directory.store import Store, StoreUnavailable
-from proxy.identity.id_token import id_token_subject
 from proxy.identity.login_provider import LoginProvider
 from proxy.identity.logout_token import LATEST_SECONDS, Logout
 from proxy.identity.reasons import Reason, invalid_token
+from proxy.identity.signed_in import id_token_subject
 from proxy.identity.token import compact_token
 from proxy.refusals import DirectoryUnavailable, Refusal, Unavailable
 

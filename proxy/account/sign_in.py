@@ -23,8 +23,8 @@ from proxy.account.visitors import Directory, Visitors
 from proxy.desk import PageAnswer, Visit
 from proxy.directory.membership import admit
 from proxy.identity import Identity
-from proxy.identity.id_token import SignedIn
 from proxy.identity.login_provider import CodeAnswer, LoginProvider
+from proxy.identity.signed_in import SignedIn
 from proxy.refusals import InvalidRequest
 
 CALLBACK: Final = "/auth/callback"

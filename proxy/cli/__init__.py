@@ -22,6 +22,11 @@ COMMANDS: Final = {
     "explain": "a token on standard input: who that is, and which border his request would have",
     "directory": "who is a member of what: import, export, show, grant, revoke, block, unblock",
     "keys": "the salt keys and epochs: new, list, rotate",
+    "login": "sign in at a gate",
+    "logout": "give the sign-in back",
+    "whoami": "whom the gate takes you for, and what you may act for",
+    "pat": "personal access tokens, for programs that take only a fixed key: create, list, revoke",
+    "token": "a fresh access token on standard output, and nothing else",
 }
 
 
@@ -75,7 +80,7 @@ def _parser(name: str | None) -> tuple[argparse.ArgumentParser, Command | None]:
     parser = argparse.ArgumentParser(
         prog="saltgate", description="The gate in front of self-hosted LLM engines: who must be apart is apart."
     )
-    parser.add_argument("--version", action="version", version=_version())
+    parser.add_argument("--version", action=_Version, nargs=0, help="show program's version number and exit")
     subparsers = parser.add_subparsers(metavar="COMMAND", dest="command")
     command: Command | None = None
     for known, summary in COMMANDS.items():
@@ -86,7 +91,11 @@ def _parser(name: str | None) -> tuple[argparse.ArgumentParser, Command | None]:
     return parser, command
 
 
-def _version() -> str:
-    from importlib.metadata import version
+class _Version(argparse.Action):
+    """Looked up only where it is asked for: it takes as long as all of `saltgate token`."""
 
-    return version("saltgate")
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import version
+
+        sys.stdout.write(version("saltgate") + "\n")
+        parser.exit()

@@ -216,5 +216,12 @@ print(answer.choices[0].message.content)
 
 {bob}
 
+  Or sign in as people do, with a browser or a code, and let programs ask for
+  a fresh token whenever they need one:
+
+saltgate login --gate {stage.public}
+saltgate whoami
+OPENAI_API_KEY=$(saltgate token)
+
   Tokens are good for an hour. Ctrl-C ends everything.
 """

@@ -13,14 +13,14 @@ from typing import BinaryIO, Final
 from config.settings import Logs as LogSettings
 from config.settings import Settings
 from observability.logs import configure_logs
-from proxy.app import configured_engine, issuer_tls, key_ring, policy
+from proxy.app import configured_engine, issuer_tls, key_ring, personal_tokens, policy
 from proxy.assurance.engines import Engines, Replica
 from proxy.assurance.verdict import Verdict
 from proxy.cli.configuration import add_configuration, configured
 from proxy.cli.engine_models import ask_models
 from proxy.cli.explanation import Explanation, explain, outcome
 from proxy.cli.explanation_shown import as_json, as_text
-from proxy.directory.connect import open_store
+from proxy.directory.connect import open_store, open_tokens
 from proxy.directory.model import Fault
 from proxy.directory.store import StoreUnavailable
 from proxy.directory.view import DirectoryView
@@ -88,7 +88,7 @@ def authorization(stream: BinaryIO) -> tuple[str, str] | None:
 
 async def _run(arguments: argparse.Namespace, settings: Settings, shown: tuple[str, str]) -> int:
     try:
-        store = open_store(settings.directory, removal=None)
+        store, tokens = open_store(settings.directory, removal=None), open_tokens(settings.directory)
     except ValueError as error:
         _tell(str(error))
         return 2
@@ -98,16 +98,18 @@ async def _run(arguments: argparse.Namespace, settings: Settings, shown: tuple[s
     replicas = [replica for engine in engines for replica in engine.replicas]
     async with AsyncExitStack() as stack:
         stack.push_async_callback(store.close)
+        stack.push_async_callback(tokens.close)
         for replica in replicas:
             stack.callback(replica.pool.close)
         clock = time.time  # noqa: TID251 - the clock is handed out here
         issuers = await stack.enter_async_context(
             open_issuers(settings.issuers, clock=clock, tls=issuer_tls(settings.issuers))
         )
-        async with asyncio.TaskGroup() as tasks:
-            identity = tasks.create_task(_identity(Callers(issuers), arguments, shown))
-            away = tasks.create_task(_confirmed(view))
-            asked = [tasks.create_task(_asked(replica)) for replica in replicas]
+        callers = Callers(issuers, personal=personal_tokens(settings, tokens))
+        async with asyncio.TaskGroup() as group:
+            identity = group.create_task(_identity(callers, arguments, shown))
+            away = group.create_task(_confirmed(view))
+            asked = [group.create_task(_asked(replica)) for replica in replicas]
         explanation = explain(
             identity.result(),
             outcome(lambda: named_scope(find_route("POST", ASKED_PATH), _headers(arguments))),

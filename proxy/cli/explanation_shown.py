@@ -22,6 +22,8 @@ _COLUMNS: Final = 100
 _LISTED_AT_MOST: Final = 20
 _UNKNOWN_GROUPS: Final = "unknown: the issuer has more of them than the token names"
 
+_TOO_OLD_GROUPS: Final = "unknown: the owner has not signed in for [tokens] groups_max_age, or his issuer named not all"
+
 
 def as_text(explanation: Explanation, *, model: str | None, notes: Iterable[str], faults: Iterable[Fault]) -> str:
     """A paragraph for each step. `notes` tell of what did not answer, `faults` of records left out."""
@@ -87,6 +89,9 @@ def _identity(found: Identity | Refusal) -> dict[str, object] | None:
         "groups": sorted(found.groups) if found.groups_complete else "unknown",
         "groups_named": sorted(found.groups),
         "expires_at": found.expires_at,
+        "method": found.method,
+        "token_id": found.token_id,
+        "only_for": None if found.projects is None else _names(sorted(found.projects)),
     }
 
 
@@ -162,8 +167,13 @@ def _told(explanation: Explanation, step: str, found: object, model: str | None)
 def _told_identity(identity: Identity) -> Iterator[tuple[str, str]]:
     yield "identity", f"{identity.subject}, of {identity.issuer}"
     yield "", f"client {identity.client or 'not named'}; the token is good until {_time(identity.expires_at)}"
+    if identity.token_id is not None:
+        yield "", f"by the personal access token {identity.token_id}"
+    if identity.projects is not None:
+        yield "", f"only for {listed(_names(sorted(identity.projects)), at_most=_LISTED_AT_MOST) or 'nothing'}"
     groups = listed(sorted(identity.groups), at_most=_LISTED_AT_MOST) or "none"
-    yield "", f"groups {groups if identity.groups_complete else _UNKNOWN_GROUPS}"
+    unknown = _UNKNOWN_GROUPS if identity.token_id is None else _TOO_OLD_GROUPS
+    yield "", f"groups {groups if identity.groups_complete else unknown}"
 
 
 def _time(seconds: float) -> str:

@@ -8,15 +8,13 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Final
 
 from config.settings import Issuer, Settings
 from proxy.cli.configuration import add_configuration, configured
+from proxy.cli.local_issuer import OWNER, local_folder, tell_new_owner
 from proxy.engines.kinds import faulty_fields
 from proxy.server import CannotListen, serve
 from proxy.tls import faulty_certificates
-
-OWNER: Final = "owner"
 
 
 class LocalIssuerFailed(Exception):  # noqa: N818 - what the operator reads
@@ -37,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     if faults:
         return 2
     try:
-        serve(settings, beside=_local_issuers(settings, arguments.configuration.absolute().parent))
+        serve(settings, beside=_local_issuers(settings, arguments.configuration))
     except (CannotListen, LocalIssuerFailed) as error:
         sys.stderr.write(f"saltgate: {error}\n")
         return 2
@@ -45,32 +43,37 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 @asynccontextmanager
-async def _local_issuers(settings: Settings, folder: Path) -> AsyncIterator[None]:
+async def _local_issuers(settings: Settings, configuration: Path) -> AsyncIterator[None]:
     """The embedded issuers of the configuration, in this process, for as long as the gate runs."""
     async with AsyncExitStack() as stack:
         for number, issuer in enumerate(settings.issuers):
             if issuer.kind == "local":
-                await _open_local_issuer(stack, f"issuers.{number}", issuer, settings.directory.state or folder)
+                await _open_local_issuer(stack, f"issuers.{number}", issuer, settings, configuration)
         yield
 
 
-async def _open_local_issuer(stack: AsyncExitStack, key: str, issuer: Issuer, folder: Path) -> None:
+async def _open_local_issuer(
+    stack: AsyncExitStack, key: str, issuer: Issuer, settings: Settings, configuration: Path
+) -> None:
     # Here, because a gate without a local issuer need not wait for an issuer's imports.
     from proxy.demo.provider import NotLoopback, UnsafeState, address_of_issuer, open_local_provider
 
     try:
         address = address_of_issuer(issuer.issuer)
+    except NotLoopback as error:
+        raise LocalIssuerFailed(f"{key}: {error}") from error
+    folder = local_folder(settings, configuration, address.port)
+    try:
         local = await stack.enter_async_context(
             open_local_provider(
                 address,
-                # Another port is another issuer, with an owner of its own.
-                folder / f"local-issuer-{address.port}",
+                folder,
                 audience=issuer.audiences[0],
                 username=OWNER,
                 clock=time.time,  # noqa: TID251 - the clock is handed out here
             )
         )
-    except (NotLoopback, UnsafeState) as error:
+    except UnsafeState as error:
         raise LocalIssuerFailed(f"{key}: {error}") from error
     except OSError as error:
         raise LocalIssuerFailed(
@@ -78,10 +81,4 @@ async def _open_local_issuer(stack: AsyncExitStack, key: str, issuer: Issuer, fo
             f"{error.strerror or error}. Free the port, and make the folder writable or set directory.state"
         ) from error
     if local.new_password is not None:
-        sys.stderr.write(
-            f"saltgate: the local issuer {issuer.issuer} has a new owner. The password is shown this once.\n"
-            f"saltgate:   sign in as  {OWNER}\n"
-            f"saltgate:   password    {local.new_password}\n"
-            f"saltgate:   member      user:{local.owner.subject}\n"
-        )
-        sys.stderr.flush()
+        tell_new_owner(issuer.issuer, local.owner.subject, local.new_password)

@@ -32,7 +32,7 @@ from proxy.demo.part import Part, PartFailed, running
 from proxy.demo.ports import Ports
 from proxy.demo.provider.address import loopback_address
 from proxy.demo.provider.provider import Provider
-from proxy.demo.provider.server import open_provider
+from proxy.demo.provider.server import NATIVE_CLIENT, open_provider
 from proxy.directory.changes import first_import
 from proxy.directory.connect import open_store
 from proxy.directory.model import directory_from_toml
@@ -276,6 +276,10 @@ urls = ["{engine}"]
 [[issuers]]
 issuer = "{issuer}"
 audiences = ["{AUDIENCE}"]
+
+[issuers.login]
+native_client_id = "{NATIVE_CLIENT}"
+native_scopes = ["openid", "profile", "groups"]
 {_login(directory)}
 [directory]
 {chr(10).join(f"{key} = {json.dumps(str(value))}" for key, value in place.items())}
@@ -295,8 +299,7 @@ def _login(directory: DirectorySettings) -> str:
     """People sign in with a browser only where Redis keeps their sessions."""
     if directory.redis is None:
         return ""
-    return f"""
-[issuers.login]
+    return f"""\
 client_id = "{WEB_CLIENT}"
 client_secret = {{ file = "web.secret" }}
 scopes = ["openid", "profile", "groups"]

@@ -5,9 +5,12 @@ from __future__ import annotations
 from config.settings import Directory as Settings
 from config.settings import Isolation
 from proxy.directory.file_store import FileStore
+from proxy.directory.file_tokens import FileTokens
 from proxy.directory.redis_store import RedisStore
+from proxy.directory.redis_tokens import RedisTokens
 from proxy.directory.removal import RemovalPolicy
 from proxy.directory.store import Store
+from proxy.directory.token_store import TokenStore
 from proxy.isolation.unit import Level
 
 
@@ -21,6 +24,15 @@ def open_store(settings: Settings, removal: RemovalPolicy | None) -> Store:
     if settings.file is None or settings.state is None:
         raise ValueError("[directory] needs redis, or file together with state")
     return FileStore(settings.file, settings.state, removal=removal)
+
+
+def open_tokens(settings: Settings) -> TokenStore:
+    """Where the directory lives, personal access tokens do. As `open_store`."""
+    if settings.redis is not None:
+        return RedisTokens(settings)
+    if settings.state is None:
+        raise ValueError("[directory] needs redis, or file together with state")
+    return FileTokens(settings.state)
 
 
 def removal_policy(isolation: Isolation) -> RemovalPolicy | None:

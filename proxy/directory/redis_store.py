@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager
-from typing import Any, Final, Protocol
+from typing import Final
 
 from redis.asyncio import Redis
 from redis.asyncio.client import PubSub
-from redis.exceptions import WatchError
 
 from config.settings import Directory as Settings
 from proxy.directory.changes import Change, Deed, pause_before
@@ -17,6 +16,8 @@ from proxy.directory.endings import record_name as ending_record
 from proxy.directory.endings import record_value
 from proxy.directory.records import RawRecords, Records, block_record, parse_records, ring_record
 from proxy.directory.redis_connection import LONG_SECONDS, PREFIX, SHORT_SECONDS, bounded, connection_pool
+from proxy.directory.redis_tokens import token_keys
+from proxy.directory.redis_transaction import Command, Transaction, queue, written
 from proxy.directory.store import StoreUnavailable, unix_now
 from proxy.isolation.ring import record_name
 
@@ -29,8 +30,7 @@ UNIT_KEYS: Final = PREFIX + "unit_keys"
 ENDINGS: Final = PREFIX + "endings"
 CHANGES: Final = PREFIX + "changes"
 
-_Command = tuple[str | bytes | int, ...]
-_READ: Final[tuple[_Command, ...]] = (
+_READ: Final[tuple[Command, ...]] = (
     ("GET", GENERATION),
     ("HGETALL", WORKSPACES),
     ("SMEMBERS", BLOCKS),
@@ -67,13 +67,13 @@ class RedisStore:
 
     async def stamp(self) -> bytes:
         async with bounded(SHORT_SECONDS), self._redis.pipeline(transaction=True) as pipe:
-            _queue(pipe, ("GET", GENERATION), ("HGET", RING, "id"))
+            queue(pipe, ("GET", GENERATION), ("HGET", RING, "id"))
             generation, ring_id = await pipe.execute()
         return _stamp(generation, ring_id)
 
     async def read(self) -> Records:
         async with bounded(LONG_SECONDS), self._redis.pipeline(transaction=True) as pipe:
-            _queue(pipe, *_READ)
+            queue(pipe, *_READ)
             answers = await pipe.execute()
         return _records(*answers, now=self._clock())
 
@@ -86,9 +86,7 @@ class RedisStore:
                 records = await _watched_records(pipe, self._clock())
                 change = deed(records)
                 await asyncio.sleep(pause_before(change, records))
-                _begin(pipe)
-                _queue(pipe, *_commands(change))
-                if await _executed(pipe):
+                if await written(pipe, _commands(change)):
                     return change
             await asyncio.sleep(0.001 * min(attempt, 50))
         raise StoreUnavailable("the directory in Redis changes so often that nothing can be written; try again")
@@ -137,7 +135,7 @@ def _records(
     return parse_records(raw, stamp=_stamp(generation, ring.get(b"id")), now=now)
 
 
-def _commands(change: Change) -> Iterator[_Command]:
+def _commands(change: Change) -> Iterator[Command]:
     """The change as commands of one transaction. Even an empty change reads something: that the transaction holds tells
     that it was decided on records of one moment."""
     if change.is_empty:
@@ -159,12 +157,18 @@ def _commands(change: Change) -> Iterator[_Command]:
         yield "SADD", BLOCKS, block_record(*change.block)
     if change.unblock is not None:
         yield "SREM", BLOCKS, block_record(*change.unblock)
-    for ending in change.endings:
-        yield "HSET", ENDINGS, ending_record(ending.of, ending.issuer, ending.name), record_value(ending)
-    if change.forgotten:
-        yield "HDEL", ENDINGS, *change.forgotten
+    yield from _of_endings(change)
     yield "INCR", GENERATION
     yield "PUBLISH", CHANGES, "changed"
+
+
+def _of_endings(change: Change) -> Iterator[Command]:
+    for ending in change.endings:
+        yield "HSET", ENDINGS, ending_record(ending.of, ending.issuer, ending.name), record_value(ending)
+        if ending.of == "token":  # It has no record any more: only so it stays over when the ending is forgotten.
+            yield "DEL", *token_keys(ending.name)
+    if change.forgotten:
+        yield "HDEL", ENDINGS, *change.forgotten
 
 
 def _fields(record: Mapping[str, str | int]) -> Iterator[str | int]:
@@ -173,37 +177,6 @@ def _fields(record: Mapping[str, str | int]) -> Iterator[str | int]:
         yield value
 
 
-class _Transaction(Protocol):
-    """A redis-py pipeline as far as it is used here: what it is given waits in it until it is executed."""
-
-    def immediate_execute_command(self, *command: str | bytes | int) -> Awaitable[Any]: ...
-
-    def multi(self) -> object: ...
-
-    def execute_command(self, *command: str | bytes | int) -> object: ...
-
-    def execute(self) -> Awaitable[object]: ...
-
-
-async def _watched_records(pipe: _Transaction, now: float) -> Records:
+async def _watched_records(pipe: Transaction, now: float) -> Records:
     """The records between WATCH and MULTI: if they change before the change is written, it is not written."""
     return _records(*[await pipe.immediate_execute_command(*command) for command in _READ], now=now)
-
-
-def _queue(pipe: _Transaction, *commands: _Command) -> None:
-    for command in commands:
-        pipe.execute_command(*command)
-
-
-def _begin(pipe: _Transaction) -> None:
-    """Ends the immediate commands that came after WATCH."""
-    pipe.multi()
-
-
-async def _executed(pipe: _Transaction) -> bool:
-    """Whether the transaction was written; not, where a watched key has changed."""
-    try:
-        await pipe.execute()
-    except WatchError:
-        return False
-    return True

@@ -4,6 +4,8 @@
 
 `callers` is the door: it judges each credential in the way of its form. `issuers` are those whose tokens are accepted,
 `issuer` fetches the keys of one, `cache` remembers for a moment, `reasons` holds what a refused caller is told.
+Personal access tokens have a door of their own: `personal_tokens`, with their form in `personal` and what is kept of
+them in `personal_records`.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ class Identity:
     `expires_at` is Unix seconds: the end of what the credential proves. `client` is the OAuth client that the token
     was issued to, where the issuer says so. What may be ended before it expires: `session` is the issuer's session
     (`sid`) that it belongs to, `issued_at` (Unix seconds) when it was issued, `token_id` the personal access token.
+    `projects`, where it is not None, are the only (workspace, project) that the credential is for: whoever shows it is
+    a member of nothing else.
     """
 
     issuer: str
@@ -32,3 +36,4 @@ class Identity:
     session: str | None = None
     issued_at: float | None = None
     token_id: str | None = None
+    projects: frozenset[tuple[str, str]] | None = None

@@ -19,11 +19,11 @@ from authlib.oauth2.rfc7636 import create_s256_code_challenge  # type: ignore[im
 from yarl import URL
 
 from config.settings import Issuer, Login
-from proxy.identity.id_token import SignedIn, id_token_claims
 from proxy.identity.issuer import TrustedIssuer
 from proxy.identity.logout_token import Logout, logout_token_claims
 from proxy.identity.outside import NotAskedError, bounded_body
 from proxy.identity.provider_metadata import DISCOVERY_PATH, ProviderMetadata, provider_metadata
+from proxy.identity.signed_in import SignedIn, signed_in
 from proxy.identity.token import Json, compact_token, strict_json
 from proxy.refusals import InvalidRequest, IssuerUnavailable
 
@@ -125,10 +125,10 @@ class LoginProvider:
         return self._code_answer(status, body)
 
     async def signed_in(self, answer: CodeAnswer, *, nonce: str) -> SignedIn:
-        """Who has signed in. Raises InvalidToken, TokenExpired, IssuerUnavailable."""
+        """Who has signed in. Raises InvalidToken, IssuerUnavailable."""
         token = compact_token(answer.id_token)
         verified = await self._issuer.verified(token)
-        return id_token_claims(
+        return signed_in(
             verified,
             algorithm=token.algorithm,
             rules=self.rules,

@@ -19,6 +19,9 @@ class Reason(Enum):
     NOT_ASCII = "not_ascii"
     TOO_LONG = "too_long"
     PERSONAL = "personal_access_token"
+    PERSONAL_FORM = "personal_form"
+    PERSONAL_UNKNOWN = "personal_unknown"
+    PERSONAL_ENDED = "personal_ended"
     OPAQUE = "opaque"
     ENCRYPTED = "encrypted"
     ENCODING = "encoding"
@@ -41,10 +44,7 @@ class Reason(Enum):
     ENDED = "ended"
     CLIENT = "client"
     GROUPS = "groups"
-    NOT_AN_ID_TOKEN = "not_an_id_token"  # noqa: S105 - a word for a log, no secret
     NOT_A_LOGOUT_TOKEN = "not_a_logout_token"  # noqa: S105 - a word for a log, no secret
-    NONCE = "nonce"
-    ACCESS_TOKEN_HASH = "at_hash"  # noqa: S105 - a word for a log, no secret
     REPLAYED = "replayed"
     FAULT = "fault"
 
@@ -53,6 +53,12 @@ def invalid_token(reason: Reason) -> InvalidToken:
     """The 401 for this reason."""
     return InvalidToken(_TEXTS.get(reason, _ANY), reason=reason.value)
 
+
+# Whether there ever was such a token is not for a guesser to know.
+_NO_PERSONAL: Final = (
+    "This personal access token is not valid here: it was revoked, or there is none. "
+    "Make a new one with `saltgate pat create`, or at /account."
+)
 
 _ANY: Final = "This token is not valid here. Sign in again, or have your client fetch a fresh access token."
 
@@ -65,6 +71,9 @@ _TEXTS: Final = {
     Reason.NOT_ASCII: "The credential holds characters that no token has. Copy the token again.",
     Reason.TOO_LONG: "The token is longer than 16 KiB. Ask your identity provider for a token with fewer claims.",
     Reason.PERSONAL: "Personal access tokens are not accepted here. Send an access token of your identity provider.",
+    Reason.PERSONAL_FORM: "This personal access token is not whole. Copy it again; it has 63 characters.",
+    Reason.PERSONAL_UNKNOWN: _NO_PERSONAL,
+    Reason.PERSONAL_ENDED: _NO_PERSONAL,
     Reason.OPAQUE: (
         "The credential is not a signed token (JWT). Send an access token that your identity provider issued for this "
         "gateway; a provider that gives opaque tokens needs an audience or resource in the request."

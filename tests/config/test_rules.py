@@ -50,6 +50,31 @@ KEY = {"id": "k1", "secret": {"file": "salt"}}
         ("issuers", [ISSUER | {"kind": "dex"}], "issuers.0.clients", "required for dex"),
         ("issuers", [ISSUER | {"kind": "authentik"}], "issuers.0.clients", "required for authentik"),
         ("issuers", [ISSUER | {"token_types": []}], "issuers.0.token_types", "is empty"),
+        # personal access tokens
+        ("tokens", {"max_lifetime": "8761h"}, "tokens.max_lifetime", "8760h"),
+        ("tokens", {"max_lifetime": "59s", "default_lifetime": "1s"}, "tokens.max_lifetime", "1m"),
+        ("tokens", {"default_lifetime": "2161h", "max_lifetime": "2160h"}, "tokens.default_lifetime", "max_lifetime"),
+        ("tokens", {"per_owner": 1001}, "tokens.per_owner", "1000"),
+        ("tokens", {"per_owner": 0}, "tokens.per_owner", "1 or more"),
+        ("tokens", {"groups_max_age": "0s"}, "tokens.groups_max_age", "above zero"),
+        (
+            "admin",
+            {"administrators": [{"issuer": "https://other.example.com", "members": ["user:a"]}]},
+            "admin.administrators.0.issuer",
+            "[[issuers]]",
+        ),
+        (
+            "admin",
+            {"administrators": [{"issuer": ISSUER["issuer"], "members": ["user:a", "alice"]}]},
+            "admin.administrators.0.members.1",
+            "user:SUBJECT",
+        ),
+        (
+            "admin",
+            {"administrators": [{"issuer": ISSUER["issuer"], "members": []}]},
+            "admin.administrators.0.members",
+            "at least one",
+        ),
         # sign-in
         ("issuers", [ISSUER | {"login": {}}], "issuers.0.login", "`native_client_id`"),
         ("issuers", [ISSUER | {"login": {"client_id": "saltgate"}}], "issuers.0.login.client_id", "ID tokens"),

@@ -20,8 +20,9 @@ import aiohttp
 from yarl import URL
 
 from config.secret import Secret
-from config.settings import Directory as DirectorySettings
 from config.settings import (
+    Admin,
+    Administrator,
     Drain,
     Engine,
     EngineLimits,
@@ -35,7 +36,9 @@ from config.settings import (
     Settings,
     Telemetry,
     Timeouts,
+    Tokens,
 )
+from config.settings import Directory as DirectorySettings
 from config.settings import Logs as LogSettings
 from observability.logs import Logs, configure_logs
 from proxy.app import Gate, open_gate
@@ -164,16 +167,20 @@ async def gate_bed(
     limits: EngineLimits | None = None,
     media: bool = False,
     also: Sequence[Engine] = (),
+    issuers: Sequence[Issuer] = (),
+    port: int = 0,
+    tokens: Tokens | None = None,
+    administrators: Sequence[str] = (),
     issuer_server: IssuerServer | None = None,
     login: Login | None = None,
-    other_issuers: Sequence[Issuer] = (),
     public_url: str = "http://gate.test",
     sessions: Sessions | None = None,
 ) -> AsyncIterator[GateBed]:
     """A gate in front of `engines` (one URL each a replica of one engine) and those of `also`, on the directory that
     `document` describes. Without `filled` the directory is left as it is; without `issuer_answers` the issuer is
-    faulty. `gates` are the subjects that are saltgates in front of this one. People sign in with a browser at
-    `issuer_server` by `login`, and at `other_issuers`.
+    faulty. `gates` are the subjects that are saltgates in front of this one. `issuers` are further ones,
+    `administrators` members of the first one. A gate at a chosen `port` has that as its public address, as clients that
+    check it need it. People sign in with a browser at `issuer_server` by `login`.
     """
     mint = TokenMint(algorithms=("RS256", "ES256")) if issuer_server is None else issuer_server.mint
     async with issuer_server or IssuerServer(mint) as issuer, aiohttp.ClientSession() as session:
@@ -188,9 +195,11 @@ async def gate_bed(
             media=media,
         )
         settings = Settings(
-            public=replace(public or Public(), listen="127.0.0.1:0", url=public_url),
+            public=replace(
+                public or Public(), listen="127.0.0.1:0", url=f"http://127.0.0.1:{port}" if port else public_url
+            ),
             engines=(engine, *also),
-            issuers=(replace(issuer.settings(), login=login), *other_issuers),
+            issuers=(replace(issuer.settings(), login=login), *issuers),
             sessions=sessions or Sessions(),
             directory=directory,
             isolation=isolation or Isolation(keys=(IsolationKey(id="k1", secret=KEY),)),
@@ -198,6 +207,8 @@ async def gate_bed(
             telemetry=telemetry or Telemetry(),
             drain=Drain(limit=5.0),
             logs=LogSettings(level="debug"),
+            tokens=tokens or Tokens(),
+            admin=Admin(administrators=_administrators(issuer.mint.issuer, administrators)),
             gates=tuple(FrontGate(issuer=issuer.mint.issuer, subject=subject) for subject in gates),
         )
         if filled:
@@ -207,7 +218,7 @@ async def gate_bed(
         log = folder / f"gate-{secrets.token_hex(4)}.log"
         with log.open("wb") as stream, closing(_logs(settings, stream)) as logs:
             async with open_gate(settings, instance="test", logs=logs) as gate:
-                server = await asyncio.get_running_loop().create_server(gate.front, "127.0.0.1", 0)
+                server = await asyncio.get_running_loop().create_server(gate.front, "127.0.0.1", port)
                 port = server.sockets[0].getsockname()[1]
                 bed = GateBed(f"http://127.0.0.1:{port}", port, gate, settings, mint, issuer, session, log)
                 try:
@@ -217,6 +228,10 @@ async def gate_bed(
                 finally:
                     server.close()
                     await gate.drain(0.0)
+
+
+def _administrators(issuer: str, members: Sequence[str]) -> tuple[Administrator, ...]:
+    return (Administrator(issuer=issuer, members=tuple(members)),) if members else ()
 
 
 def _logs(settings: Settings, stream: BinaryIO) -> Logs:

@@ -27,6 +27,7 @@ CONTRACT: dict[str, tuple[int, str, str]] = {
     "model_not_found": (404, INVALID, "not_found_error"),
     "body_too_large": (413, INVALID, "request_too_large"),
     "unsupported_media_type": (415, INVALID, INVALID),
+    "rate_limited": (429, "rate_limit_error", "rate_limit_error"),
     "engine_failed": (502, *BROKEN),
     "engine_timeout": (504, *BROKEN),
     "directory_unavailable": (503, *OVERLOADED),

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from aiohttp import web
 
@@ -20,6 +21,7 @@ from proxy.demo.provider.state import LocalState, open_state
 from proxy.demo.provider.tokens import Lifetimes
 from proxy.demo.provider.web import provider_application
 
+NATIVE_CLIENT: Final = "saltgate-cli"
 NATIVE_REDIRECT_URIS = ("http://127.0.0.1/callback", "http://[::1]/callback")
 PERSON_GRANTS = frozenset({Grant.AUTHORIZATION_CODE, Grant.REFRESH_TOKEN, Grant.DEVICE_CODE})
 
@@ -105,7 +107,7 @@ async def rotate_keys(provider: Provider, state: LocalState | None = None) -> No
 
 def command_line_client(audience: str) -> Client:
     """The public client of `saltgate login`: a loopback listener (RFC 8252) or the device grant (RFC 8628)."""
-    return Client(id="saltgate-cli", redirect_uris=NATIVE_REDIRECT_URIS, grants=PERSON_GRANTS, audience=audience)
+    return Client(id=NATIVE_CLIENT, redirect_uris=NATIVE_REDIRECT_URIS, grants=PERSON_GRANTS, audience=audience)
 
 
 def _listener(address: LoopbackAddress) -> socket.socket:

@@ -75,7 +75,7 @@ async def account_scene(
             ready=False,
             issuer_server=provider,
             login=login,
-            other_issuers=others,
+            issuers=others,
             models=("tiny",),
             **more,  # type: ignore[arg-type]
         ) as bed:

@@ -8,6 +8,7 @@ import io
 import json
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -20,8 +21,11 @@ from proxy.cli import main
 from proxy.cli.explain import READ_AT_MOST, authorization
 from proxy.demo.simulator import AT_ONCE, EngineShape, Simulator
 from proxy.directory.changes import block
-from proxy.directory.connect import open_store
+from proxy.directory.connect import open_store, open_tokens
 from proxy.directory.model import group, user
+from proxy.directory.token_store import revocation
+from proxy.identity.personal import new_personal_token
+from proxy.identity.personal_records import Owner, TokenRecord
 from proxy.isolation.salt import SaltKey, salt_for
 from proxy.isolation.unit import TeamUnit
 from tests.parts.explained import BASE_EPOCH, SECRET, Answer, Explainer
@@ -253,7 +257,7 @@ async def test_a_token_that_is_refused_is_told_by_its_reason_and_nothing_of_it_i
         tokens = {
             "audience": bed.mint.token(audience="another"),
             "signature": bed.mint.token()[:-8] + "AAAAAAAA",
-            "personal_access_token": "sgp_0123456789abcdef",
+            "personal_form": "sgp_0123456789abcdef",
             "template": "{{LIBRECHAT_OPENID_TOKEN}}",
             "opaque": "0123456789abcdef0123456789",
             "too_long": "a" * 50_000,
@@ -268,6 +272,41 @@ async def test_a_token_that_is_refused_is_told_by_its_reason_and_nothing_of_it_i
         assert answer.document["identity"] is None
         assert answer.document["not_reached"] == ["scope", "model", "unit", "salt"]
         assert answer.document["memberships"] is None
+
+
+async def test_a_personal_access_token_is_explained_as_its_owner_within_its_limit(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async with deployed(tmp_path, capfd) as bed:
+        token, now = new_personal_token(), int(time.time())
+        record = TokenRecord(
+            id=token.id,
+            digest=token.digest,
+            owner=Owner(bed.mint.issuer, "u-alice-0001"),
+            name="ci",
+            projects=(("acme", "apollo"),),
+            created=now,
+            expires=now + 60,
+        )
+        directory = load(bed.explainer.file).settings.directory
+        tokens = open_tokens(directory)
+        await tokens.create(record, limit=1)
+        answer, told = await bed.json(*APOLLO, token=token.text()), await bed.text(*APOLLO, token=token.text())
+        other = await bed.json("--workspace", "acme", "--project", "hermes", token=token.text())
+        assert [each.used for each in await tokens.owned(record.owner)] == [None]
+        store = open_store(directory, removal=None)
+        await store.change(revocation([token.id], now=now, max_stale=300.0))
+        await store.close()
+        revoked = await bed.json(*APOLLO, token=token.text())
+    identity = answer.document["identity"]
+    assert isinstance(identity, dict)
+    assert (identity["method"], identity["token_id"], identity["only_for"]) == ("pat", token.id, ["acme/apollo"])
+    assert (answer.result, answer.document["memberships"]) == ("team:acme/red", ["acme/apollo"])
+    assert f"by the personal access token {token.id}" in told.out
+    assert "only for acme/apollo" in told.out
+    assert "has not signed in" in told.out
+    assert other.result == "403 not_a_member"
+    assert (revoked.result, bed.refusal(revoked)["reason"]) == ("401 invalid_token", "personal_unknown")
 
 
 async def test_groups_that_the_token_does_not_list_whole_are_unknown(

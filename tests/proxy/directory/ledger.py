@@ -7,8 +7,9 @@ ledger.do(make_first_ring("k1"))
 from __future__ import annotations
 
 from proxy.directory.changes import Change, Deed, pause_before
-from proxy.directory.file_store import _applied, _records, _State
+from proxy.directory.file_store import _applied, _records
 from proxy.directory.records import Records
+from proxy.directory.state_file import State
 from proxy.isolation.ring import Ring
 from proxy.isolation.unit import Unit
 
@@ -18,7 +19,7 @@ class Ledger:
 
     def __init__(self, now: float = 1_700_000_000.25) -> None:
         self.now = now
-        self._state = _State()
+        self._state = State()
 
     @property
     def records(self) -> Records:
@@ -40,7 +41,7 @@ class Ledger:
         return change
 
     def lose_everything(self) -> None:
-        self._state = _State()
+        self._state = State()
 
     def used(self, unit: Unit) -> tuple[int, str]:
         """What the unit's salt is made of now: its epoch and its key."""

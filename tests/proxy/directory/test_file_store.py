@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.directory import file_store
+from proxy.directory import state_file
 from proxy.directory.changes import ChangeRefused, block, grant, import_directory, make_ring
 from proxy.directory.file_store import FileStore
 from proxy.directory.model import directory_from_toml, user
@@ -139,7 +139,7 @@ async def test_the_state_holds_the_records_of_the_layout(file: Path, store: File
 
 
 async def test_who_cannot_get_the_lock_gives_up(file: Path, store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_store, "_LOCK_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(state_file, "_LOCK_PAUSE_SECONDS", 0.001)
     file.write_text(ONE)
     await store.stamp()
     with (file.parent / "state" / "lock").open("w") as other:

@@ -5,10 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.directory.membership import LISTED_AT_MOST, Named, memberships, select_scope
+from proxy.directory.endings import parse_endings, record_name
+from proxy.directory.membership import LISTED_AT_MOST, Named, check_member, memberships, select_scope
 from proxy.directory.model import Directory, Member, Project, Workspace, directory_from_toml, user
 from proxy.directory.snapshot import Snapshot
 from proxy.identity import Identity
+from proxy.identity.reasons import Reason, invalid_token
 from proxy.isolation.ring import Ring
 from proxy.isolation.scope import Scope
 from proxy.isolation.sharing import Line
@@ -276,3 +278,77 @@ def test_a_model_list_that_is_empty_allows_none_and_an_absent_one_is_kept_apart(
     given = snapshot(directory=DIRECTORY.changed({"acme": empty}))
     assert select(identity("carol"), "acme", "ares", given=given).models == frozenset()
     assert select(identity("carol"), "acme", "ares").models is None
+
+
+# A credential that is for some projects alone
+
+
+def limited(who: Identity, *projects: str) -> Identity:
+    pairs = frozenset((each.split("/")[0], each.split("/")[1]) for each in projects)
+    return replace(who, token_id="t1", method="pat", projects=pairs)
+
+
+def test_a_limited_credential_acts_as_its_owner_in_its_projects() -> None:
+    alice = identity("alice")
+    assert select(limited(alice, "acme/apollo"), "acme", "apollo") == select(alice, "acme", "apollo")
+
+
+def test_a_limited_credential_is_a_member_of_nothing_else() -> None:
+    carol = identity("carol")  # acme/apollo, acme/ares, labs/apollo
+    only = limited(carol, "acme/ares")
+    assert list(memberships(snapshot(), only)) == [("acme", "ares")]
+    for named in ((None, None), ("acme", None), (None, "ares"), ("acme", "ares")):
+        assert names(select(only, *named)) == ("acme", "ares")
+    for named in (("acme", "apollo"), ("labs", "apollo"), ("labs", None), (None, "apollo")):
+        refused = refusal(only, *named)
+        nowhere = refusal(only, "nowhere", "nothing")
+        assert refused.document(Dialect.OPENAI) == nowhere.document(Dialect.OPENAI)
+
+
+@pytest.mark.parametrize("projects", [(), ("acme/hermes",), ("globex/apollo",), ("nowhere/nothing",)])
+def test_a_limit_never_gives_a_membership(projects: tuple[str, ...]) -> None:
+    only = limited(identity("alice"), *projects)
+    assert list(memberships(snapshot(), only)) == []
+    assert refusal(only).code == "not_a_member"
+    for named in (("acme", "hermes"), ("acme", "apollo"), ("globex", "apollo")):
+        assert refusal(only, *named).code == "not_a_member"
+
+
+def test_a_limited_credential_does_not_choose_where_its_groups_are_unknown() -> None:
+    only = limited(identity("alice", complete=False), "acme/apollo")
+    assert refusal(only).code == "scope_required"
+    assert names(select(only, "acme", "apollo")) == ("acme", "apollo")
+
+
+def test_whether_a_choice_is_offered_depends_on_the_limit() -> None:
+    two = limited(identity("carol"), "acme/ares", "labs/apollo")
+    choice = refusal(two)
+    assert choice.code == "scope_required"
+    assert "acme/ares, labs/apollo." in choice.message
+    assert "acme/apollo" not in choice.message
+
+
+def test_a_member_is_told_by_check_member_as_by_a_request() -> None:
+    check_member(snapshot(), identity("alice"), "acme", "apollo")
+    refused = set()
+    for workspace, project in (
+        ("acme", "hermes"),
+        ("acme", "none"),
+        ("no", "no"),
+        ("globex", "apollo"),
+        ("A", ""),
+        ("", "x"),
+    ):
+        with pytest.raises(NotAMember) as caught:
+            check_member(snapshot(), identity("alice"), workspace, project)
+        refused.add(caught.value.document(Dialect.OPENAI))
+    assert refused == {refusal(identity("alice"), "acme", "hermes").document(Dialect.OPENAI)}
+
+
+def test_a_revoked_token_is_refused_as_an_unknown_one_and_an_ended_sign_in_as_one() -> None:
+    endings, _ = parse_endings([(record_name("token", "", "t1"), "1 2"), (record_name("session", ACME, "s1"), "1 2")])
+    given = replace(snapshot(), endings=endings)
+    token = refusal(limited(identity("alice"), "acme/apollo"), given=given)
+    assert token.message == invalid_token(Reason.PERSONAL_UNKNOWN).message
+    session = refusal(replace(identity("alice"), session="s1"), given=given)
+    assert session.message == invalid_token(Reason.ENDED).message

@@ -11,7 +11,7 @@ from proxy.identity.reasons import Reason, invalid_token
 def test_every_reason_has_a_text_that_says_what_to_do(reason: Reason) -> None:
     refusal = invalid_token(reason)
     assert refusal.reason == reason.value
-    assert any(word in refusal.message for word in ("Send", "Sign in", "Ask", "Tell", "Check", "Copy", "Have"))
+    assert any(word in refusal.message for word in ("Send", "Sign in", "Ask", "Tell", "Check", "Copy", "Have", "Make"))
 
 
 def test_a_forger_cannot_tell_an_unknown_key_from_a_wrong_signature() -> None:
