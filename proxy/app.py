@@ -157,7 +157,8 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
         stack.callback(scanner.close)
         callers = Callers(issuers, personal=personal)
         logins = Logins(tokens, groups_max_age=settings.tokens.groups_max_age)
-        programs = _programs_clerks(settings, callers, view, tokens, store, logins)
+        account, pace = _account_tokens(settings, tokens, store), Pace(clock=time.monotonic)
+        programs = _programs_clerks(settings, callers, view, account, logins, pace)
         people = await stack.enter_async_context(
             open_clerks(
                 Around(
@@ -170,6 +171,9 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
                     isolation_secrets=tuple(key.secret.value for key in settings.isolation.keys),
                     public_url=public_url(settings),
                     clock=time.time,
+                    tokens=account,
+                    token_pace=pace,
+                    token_settings=settings.tokens,
                 ),
                 program=programs[Page.ACCOUNT],
                 seen=(logins.note,),
@@ -251,11 +255,8 @@ def personal_rules(settings: Settings) -> PersonalRules:
     )
 
 
-def _programs_clerks(
-    settings: Settings, callers: Callers, view: DirectoryView, tokens: TokenStore, store: Store, logins: Logins
-) -> Mapping[Page, Clerk]:
-    """The pages of the account, for programs that show a credential."""
-    account = AccountTokens(
+def _account_tokens(settings: Settings, tokens: TokenStore, store: Store) -> AccountTokens:
+    return AccountTokens(
         tokens,
         store.change,
         settings.tokens,
@@ -263,10 +264,16 @@ def _programs_clerks(
         max_stale=settings.directory.max_stale,
         clock=time.time,
     )
+
+
+def _programs_clerks(
+    settings: Settings, callers: Callers, view: DirectoryView, account: AccountTokens, logins: Logins, pace: Pace
+) -> Mapping[Page, Clerk]:
+    """The pages of the account, for programs that show a credential."""
     pages = TokenPages(
         Bearers(callers, view, logins).person,
         account,
-        Pace(clock=time.monotonic),
+        pace,
         default_lifetime=int(settings.tokens.default_lifetime),
     )
     shown = Account(callers, view, logins, Level(settings.isolation.unit))

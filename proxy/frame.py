@@ -21,12 +21,13 @@ main { width: 100%; max-width: 25rem; padding: 2rem; background: var(--card); bo
 h1 { margin: 0 0 .75rem; font-size: 1.375rem; line-height: 1.25; }
 p { margin: 0 0 1rem; }
 label { display: block; margin: 1rem 0 .25rem; font-weight: 600; }
-input { width: 100%; padding: .625rem .75rem; font: inherit; color: inherit; background: transparent;
+input, select { width: 100%; padding: .625rem .75rem; font: inherit; color: inherit; background: transparent;
   border: 1px solid var(--line); border-radius: .375rem; }
 button { width: 100%; margin-top: 1rem; padding: .625rem .75rem; font: inherit; font-weight: 600; cursor: pointer;
   border: 1px solid var(--accent); border-radius: .375rem; color: var(--on-accent); background: var(--accent); }
 button.quiet { color: var(--accent); background: transparent; }
-input:focus-visible, button:focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; }
+input:focus-visible, select:focus-visible, button:focus-visible {
+  outline: 3px solid var(--accent); outline-offset: 2px; }
 .bad { color: var(--bad); font-weight: 600; }
 .note { margin: 1.5rem 0 0; font-size: .875rem; color: var(--muted); }
 a { color: var(--accent); }

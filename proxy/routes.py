@@ -65,6 +65,8 @@ class Page(Enum):
     NEW_TOKEN = ("POST", "/account/tokens")
     REVOKE_TOKEN = ("POST", "/account/tokens/revoke")
     REVOKE_ALL_TOKENS = ("POST", "/account/tokens/revoke-all")
+    MAKE_TOKEN_BY_FORM = ("POST", "/account/tokens/make")
+    END_TOKEN_BY_FORM = ("POST", "/account/tokens/end")
 
 
 Wanted = Generate | ListModels | ResourceMetadata | Page

@@ -13,15 +13,18 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from config.settings import Directory as DirectorySettings
-from config.settings import Sessions
+from config.settings import Sessions, Tokens
 from proxy.account.attempt import AttemptSeal
 from proxy.account.back_channel import BackChannel
 from proxy.account.cookies import cookies_of
 from proxy.account.for_people import for_people
-from proxy.account.overview import Overview, Section
+from proxy.account.overview import Overview
+from proxy.account.pace import Pace
 from proxy.account.sign_in import LoginSeen, SignIn
 from proxy.account.sign_out import SignOut
 from proxy.account.store import SessionStore
+from proxy.account.token_section import TokenSection
+from proxy.account.tokens import AccountTokens
 from proxy.account.visitors import Directory, Visitors
 from proxy.desk import Clerk, PageAnswer, Visit
 from proxy.directory.redis_connection import connection_pool
@@ -49,6 +52,9 @@ class Around:
     isolation_secrets: tuple[bytes, ...]
     public_url: str
     clock: Callable[[], float]
+    tokens: AccountTokens
+    token_pace: Pace
+    token_settings: Tokens
 
 
 @asynccontextmanager
@@ -56,7 +62,6 @@ async def open_clerks(
     around: Around,
     *,
     program: Clerk | None = None,
-    sections: Sequence[Section] = (),
     seen: Sequence[LoginSeen] = (),
 ) -> AsyncIterator[Mapping[Page, Clerk]]:
     """The clerks, for as long as the context is open. `program` serves /account to whoever shows a credential; without
@@ -73,7 +78,7 @@ async def open_clerks(
                 absolute=around.sessions.absolute,
             )
             stack.push_async_callback(sessions.close)
-            people = _for_browsers(around, providers, sessions, tuple(sections), tuple(seen))
+            people = _for_browsers(around, providers, sessions, tuple(seen))
         yield {**people, Page.ACCOUNT: _by_credential(people.get(Page.ACCOUNT), program)}
 
 
@@ -108,7 +113,6 @@ def _for_browsers(
     around: Around,
     providers: Mapping[str, LoginProvider],
     sessions: SessionStore,
-    sections: tuple[Section, ...],
     seen: tuple[LoginSeen, ...],
 ) -> Mapping[Page, Clerk]:
     cookies = cookies_of(around.public_url)
@@ -127,7 +131,14 @@ def _for_browsers(
     sign_out = SignOut(
         providers=providers, cookies=cookies, sessions=sessions, visitors=visitors, public_url=around.public_url
     )
-    overview = Overview(sessions=sessions, visitors=visitors, sections=sections)
+    tokens = TokenSection(
+        tokens=around.tokens,
+        visitors=visitors,
+        pace=around.token_pace,
+        default_lifetime=around.token_settings.default_lifetime,
+        max_lifetime=around.token_settings.max_lifetime,
+    )
+    overview = Overview(sessions=sessions, visitors=visitors, sections=(tokens,))
     back_channel = BackChannel(providers=providers, sessions=sessions, store=around.store, clock=around.clock)
     return {
         Page.SIGN_IN: for_people(sign_in.begin),
@@ -136,6 +147,8 @@ def _for_browsers(
         Page.SIGNED_OUT: for_people(sign_out.ended),
         Page.ACCOUNT: for_people(overview.show),
         Page.END_SESSIONS: for_people(overview.end_sessions),
+        Page.MAKE_TOKEN_BY_FORM: for_people(tokens.make),
+        Page.END_TOKEN_BY_FORM: for_people(tokens.revoke),
         Page.BACK_CHANNEL_LOGOUT: back_channel.end,
     }
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from proxy.account.pages import html_page, refusal_page
 from proxy.desk import Clerk, PageAnswer, Visit
-from proxy.refusals import Blocked, Refusal, Unauthenticated, Unavailable
+from proxy.refusals import Blocked, RateLimited, Refusal, Unauthenticated, Unavailable
 
 
 def for_people(clerk: Clerk) -> Clerk:
@@ -29,6 +29,9 @@ def _page(refusal: Refusal) -> PageAnswer:
     if isinstance(refusal, Unavailable):
         page = refusal_page("Try again in a moment", refusal.message)
         return html_page(page, status=503, headers=(("Retry-After", str(refusal.retry_after)),), refusal=refusal)
+    if isinstance(refusal, RateLimited):
+        page = refusal_page("Wait a little", refusal.message)
+        return html_page(page, status=429, headers=(("Retry-After", str(refusal.retry_after)),), refusal=refusal)
     title = "You have no access" if isinstance(refusal, Blocked) else "This cannot be done"
     return html_page(refusal_page(title, refusal.message), status=refusal.status, refusal=refusal)
 

@@ -40,6 +40,14 @@ async def test_a_person_signs_in_and_sees_who_he_is_and_what_he_may_use(scene: A
     assert "<i>" not in page.text
 
 
+@pytest.mark.parametrize(
+    "wanted", ["//evil.example", "https%3A%2F%2Fevil.example", "%2F%5Cevil.example", "/auth/login"]
+)
+async def test_a_sign_in_never_leads_to_another_site(scene: AccountScene, wanted: str) -> None:
+    back = await scene.browser().sign_in(scene.provider, f"?return_to={wanted}")
+    assert back.headers["Location"] == "/account"
+
+
 async def test_the_authorization_request_is_code_with_pkce_and_all_that_binds_it(scene: AccountScene) -> None:
     one, other = await scene.browser().begin(), await scene.browser().begin()
     assert one[""] == f"{scene.provider.url}/authorize"
