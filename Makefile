@@ -6,7 +6,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Compiled tests are kept: the second run begins sooner.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup provider test processes fuzz lint engine demo lock reference
+.PHONY: help setup provider test processes fuzz fuzz-tokens lint engine demo lock reference
 
 help:
 	@echo "make setup      the virtual environment, from the lock"
@@ -14,6 +14,7 @@ help:
 	@echo "make processes  the slower tests: commands as a person starts them, official clients, outages, races"
 	@echo "make provider   a certified OpenID Provider for the slower tests (needs Node.js)"
 	@echo "make fuzz       the hostile corpus mutated for an hour, sent raw to a whole gate"
+	@echo "make fuzz-tokens  the token verifier under a coverage-guided fuzzer for an hour (installs atheris)"
 	@echo "make lint       ruff, mypy, import contracts"
 	@echo "make engine     the tests against a real vLLM on the CPU (downloads about 1 GB once)"
 	@echo "make demo       the whole product on this machine: saltgate demo"
@@ -43,6 +44,10 @@ processes: setup provider
 
 fuzz: setup
 	$(BIN)/python -m tests.proxy.raw_fuzz --seconds 3600 $(ARGS)
+
+fuzz-tokens: setup
+	$(BIN)/pip install --quiet "atheris>=2.3,<4"
+	$(BIN)/python -m tests.proxy.identity.token_fuzz --seconds 3600 $(ARGS)
 
 engine: setup
 	$(BIN)/python -m pytest -m engine tests/engine $(ARGS)

@@ -27,12 +27,14 @@ from config.rules import Parts, broken_rules
 from config.schema import member
 from config.settings import (
     Admin,
+    Cors,
     Directory,
     Engine,
     FrontGate,
     IsolationKey,
     IsolationRule,
     Issuer,
+    Proxies,
     Public,
     Sessions,
     Settings,
@@ -57,6 +59,8 @@ _ISOLATION_KEY: Final = TypeAdapter(IsolationKey)
 _ISOLATION_RULE: Final = TypeAdapter(IsolationRule)
 _TELEMETRY: Final = TypeAdapter(Telemetry)
 _TOKENS: Final = TypeAdapter(Tokens)
+_PROXIES: Final = TypeAdapter(Proxies)
+_CORS: Final = TypeAdapter(Cors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +160,8 @@ def _parts(table: Mapping[str, object], errors: Sequence[ErrorDetails], surround
         telemetry=one(_TELEMETRY, rest.get("telemetry", {})),
         tokens=one(_TOKENS, rest.get("tokens", {})),
         gates=several(_GATE, rest.get("gates")),
+        proxies=one(_PROXIES, rest.get("proxies", {})),
+        cors=one(_CORS, rest.get("cors", {})),
     )
 
 

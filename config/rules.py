@@ -19,19 +19,24 @@ from config.addresses import (
     upstream_address,
     web_address,
 )
+from config.browser_rules import faults_of_cors
 from config.faults import Fault
 from config.isolation_rules import faults_of_rules
 from config.login_rules import faults_of_logins, faults_of_sessions
+from config.media_hosts import media_host, media_private_host
 from config.presets import CLIENTS_REQUIRED
+from config.proxy_rules import faults_of_proxies
 from config.secret import Secret
 from config.settings import (
     Admin,
+    Cors,
     Directory,
     Engine,
     FrontGate,
     IsolationKey,
     IsolationRule,
     Issuer,
+    Proxies,
     Public,
     Sessions,
     Telemetry,
@@ -66,6 +71,8 @@ class Parts:
     telemetry: Telemetry | None
     tokens: Tokens | None
     gates: Mapping[int, FrontGate]
+    proxies: Proxies | None
+    cors: Cors | None
 
 
 def broken_rules(parts: Parts) -> tuple[Fault, ...]:
@@ -147,6 +154,28 @@ def _engine_media(parts: Parts) -> Iterator[Fault]:
             yield Fault(f"engines.{number}.media", 'is for kind "vllm" only; of others no separation is known')
         elif engine.media and engine.proof != "strict":
             yield Fault(f"engines.{number}.media", 'needs an engine that is proven; let proof be "strict"')
+
+
+def _engine_media_hosts(parts: Parts) -> Iterator[Fault]:
+    for number, engine in parts.engines.items():
+        lists = {
+            f"engines.{number}.media_hosts": (engine.media_hosts, media_host),
+            f"engines.{number}.media_private_hosts": (engine.media_private_hosts, media_private_host),
+        }
+        named: list[tuple[str, str]] = []
+        for key, (written, parse) in lists.items():
+            if written is not None and not engine.media:
+                yield Fault(key, "needs `media = true`; without it no images may come at all")
+            for position, text in enumerate(written or ()):
+                named.append((f"{key}.{position}", text))
+                try:
+                    parse(text)
+                except ValueError as error:
+                    yield Fault(f"{key}.{position}", str(error))
+        for key, first in _repeated(iter(named)):
+            yield Fault(key, f"is also at {first}; write each host once")
+        if engine.media_private_ca is not None and engine.media_private_hosts is None:
+            yield Fault(f"engines.{number}.media_private_ca", "goes with `media_private_hosts` only; leave it out")
 
 
 def _is_local_engine(url: str) -> bool:
@@ -345,6 +374,16 @@ def _tokens(parts: Parts) -> Iterator[Fault]:
         yield from faults_of_tokens(parts.tokens)
 
 
+def _proxies(parts: Parts) -> Iterator[Fault]:
+    if parts.proxies is not None:
+        yield from faults_of_proxies(parts.proxies)
+
+
+def _cors(parts: Parts) -> Iterator[Fault]:
+    if parts.cors is not None:
+        yield from faults_of_cors(parts.cors)
+
+
 _RULES: Final[tuple[Callable[[Parts], Iterator[Fault]], ...]] = (
     _public_listen,
     _public_url,
@@ -353,6 +392,7 @@ _RULES: Final[tuple[Callable[[Parts], Iterator[Fault]], ...]] = (
     _engine_addresses,
     _engine_proof,
     _engine_media,
+    _engine_media_hosts,
     _engine_keys,
     _engine_names,
     _one_engine_per_model,
@@ -373,6 +413,8 @@ _RULES: Final[tuple[Callable[[Parts], Iterator[Fault]], ...]] = (
     _telemetry_endpoint,
     _administrators,
     _tokens,
+    _proxies,
+    _cors,
 )
 
 

@@ -43,6 +43,10 @@ class Tls:
 
     certificate: ReadableFile  # PEM file: the certificate, then its chain.
     key: SecretValue  # PEM of the private key.
+    # PEM file of the authorities whose client certificates are accepted (mutual TLS). With it clients are asked for
+    # one, and need not show one: it only counts for access tokens that are bound to it (RFC 8705). A browser may ask
+    # its user which certificate to show.
+    client_ca: ReadableFile | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +90,8 @@ class Admin:
 class AddedField:
     """A field of request bodies that clients may send to this engine beyond what its profile lets pass, at every
     endpoint. It takes plain values only: what stands in an object could not be decided. A field that the profile
-    drops, refuses or passes already cannot be added; `proxy/engines/fields.md` lists them all.
+    drops, refuses or passes already cannot be added (`proxy/engines/fields.md` lists them all), nor one whose name may
+    speak of a salt, a cache, a transfer, media, an adapter, a session or the like (`proxy/engines/additions.py`).
     """
 
     name: Text  # As it stands in the body, of letters, digits and underscores.
@@ -112,7 +117,7 @@ class EngineLimits:
     # Levels of objects and arrays in a schema or in tools. vLLM takes 64, and up to 8 wrap a schema.
     schema_depth: AtLeastOne = 72
     media_parts: AtLeastOne = 16  # With `media`: images in one request.
-    media_bytes: Size = 8 * 1024 * 1024  # With `media`: one image, decoded.
+    media_bytes: Size = 8 * 1024 * 1024  # With `media`: one image, decoded, sent or fetched.
     fields: tuple[AddedField, ...] = ()  # Fields beyond the profile's.
 
 
@@ -134,6 +139,16 @@ class Engine:
     # Each gets an identity that saltgate makes of the salt and the image, because the engine's caches of media know no
     # salt. For vllm only, and with proof "strict" only; what is proven of it stands in `proxy/threat-model.md`.
     media: Flag = False
+    # With `media`: hosts that saltgate fetches images from where a client names them by an https:// address in place of
+    # sending them; the engine sees the image and never the address. Each is compared as it is written: a whole name in
+    # small letters, with a :port or without, no wildcard. Only public addresses of these names are used. Absent: no
+    # address is fetched.
+    media_hosts: SomeOf[Text] | None = None
+    # The same for hosts of a private network (10/8, 172.16/12, 192.168/16, 100.64/10, fc00::/7) and of this machine:
+    # names, or plain addresses. http:// is for localhost, 127.0.0.0/8 and ::1 only. Link-local addresses, where clouds
+    # keep credentials, are never asked. Whoever may ask this engine's models can have any path of these hosts fetched.
+    media_private_hosts: SomeOf[Text] | None = None
+    media_private_ca: ReadableFile | None = None  # PEM file of the private authority of `media_private_hosts`.
     ca: ReadableFile | None = None  # PEM file of a private authority.
     client_cert: ClientCertificate | None = None  # Shown to the engine.
     limits: EngineLimits = field(default_factory=EngineLimits)  # What one request may ask.
@@ -204,7 +219,8 @@ class Directory:
     redis: str | None = None  # redis://, rediss://, unix://; without a password.
     username: Text | None = None  # The Redis user, where it is not the default one.
     password: SecretValue | None = None  # The Redis password.
-    file: PathBeside | None = None  # A directory file, for one machine without Redis.
+    # A directory file, for one machine without Redis. Commands that change memberships write it anew, without comments.
+    file: PathBeside | None = None
     state: PathBeside | None = None  # With `file`: the folder where the salt ring, raises and blocks live.
     # How long known memberships serve while the directory cannot be confirmed.
     max_stale: DurationOrZero = 300.0
@@ -255,6 +271,28 @@ class Isolation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Proxies:
+    """Fronts that end TLS for saltgate. What they say of a client is believed; of anybody else it is ignored."""
+
+    # Their addresses or networks, such as "10.0.0.0/8"; "unix" is whoever connects to a Unix socket of `public.listen`.
+    trusted: tuple[str, ...] = ()
+    # The header in which they pass the certificate that a client showed to them, as RFC 9440 has it: the DER in base64
+    # between two colons. They must take a header of that name out of what comes from clients.
+    client_certificate_header: Text | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cors:
+    """Web pages whose scripts may call the endpoints under /v1 with a token of their own (CORS). Cookies never count
+    there, and saltgate's own pages let no other page in.
+    """
+
+    # The pages' origins as browsers send them, compared byte for byte, for example "https://chat.example.com". Absent:
+    # none. There is no "*", and "null" is nobody's own.
+    origins: tuple[Text, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Drain:
     """What happens to open requests at SIGTERM."""
 
@@ -271,6 +309,7 @@ class Timeouts:
     idle: Duration = 300.0  # Between two reads of a running answer.
     stall: Duration = 120.0  # A client that takes nothing that long while bytes wait for it is cut.
     request: Duration = 60.0  # A client's request, head and body, must have arrived by then.
+    media: Duration = 10.0  # All images of a request that saltgate fetches (`media_hosts`) must be there by then.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -321,6 +360,9 @@ class Settings:
     """The whole configuration."""
 
     workers: Count = 1  # Processes that share the public port; 0 = one per core.
+    # Does a running answer end when its caller is blocked or removed, or when his session or token is ended or revoked?
+    # Else it runs to its end, and only the next request is refused.
+    streams_end_on_revoke: Flag = True
     public: Public = field(default_factory=Public)
     admin: Admin = field(default_factory=Admin)
     engines: SomeOf[Engine]
@@ -334,3 +376,5 @@ class Settings:
     logs: Logs = field(default_factory=Logs)
     tokens: Tokens = field(default_factory=Tokens)
     gates: tuple[FrontGate, ...] = ()
+    proxies: Proxies = field(default_factory=Proxies)
+    cors: Cors = field(default_factory=Cors)

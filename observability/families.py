@@ -99,7 +99,7 @@ ENGINE_UP: Final = Family(
     ("engine", "replica"), merge="min",
 )  # fmt: skip
 ENGINE_PROOF: Final = Family(
-    names.ENGINE_PROOF, "gauge", "How many workers hold this proof state of the endpoint.",
+    names.ENGINE_PROOF, "gauge", "How many workers hold this proof state of the endpoint; of images: its media cache.",
     ("engine", "replica", "endpoint", "state"),
 )  # fmt: skip
 ENGINE_INFO: Final = Family(

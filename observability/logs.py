@@ -17,10 +17,9 @@ import structlog
 from structlog.typing import FilteringBoundLogger
 
 from config import settings
-from observability.names import REQUEST_COMPLETED
 from observability.record import Clock, Record
 from observability.redaction import error_stack, is_safe_key, plain, without_secrets
-from observability.request_line import fields_of, level_of
+from observability.request_line import RequestLine, level_of, request_line
 from observability.sink import LineSink
 
 
@@ -39,6 +38,9 @@ class Logs:
 
     def __init__(self, sink: LineSink, settings: settings.Logs, *, monotonic_ns: Clock, instance: str) -> None:
         self._sink = sink
+        self._json = settings.format == "json"
+        self._least = logging.getLevelNamesMapping()[settings.level.upper()]
+        self._instance = instance or None
         self._before = structlog.get_config()
         structlog.configure(
             processors=_processors(settings.format, instance),
@@ -57,8 +59,20 @@ class Logs:
         """Nothing: a request has one line, at its end."""
 
     def finished(self, record: Record) -> None:
-        """Writes the request's line."""
-        getattr(self._logger, level_of(record))(REQUEST_COMPLETED, **fields_of(record))
+        """Writes the request's line.
+
+        It has a form of its own, so what the chain of processors does for any event would only be repeated: as JSON it
+        goes straight to the same end as the others.
+        """
+        level = level_of(record)
+        if _LEVELS[level] < self._least:
+            return
+        line = request_line(record, level, self._instance)
+        if self._json:
+            self._sink.write(without_secrets(_encoded(line)) + b"\n")
+            return
+        fields = {name: value for name, value in msgspec.structs.asdict(line).items() if value is not None}
+        getattr(self._logger, fields.pop("level"))(fields.pop("event"), **fields)
 
     def dropped(self) -> int:
         """How many lines were lost so far, because the stream did not take them."""
@@ -87,6 +101,9 @@ class _SinkLogger:
         self._sink.write(without_secrets(data) + b"\n")
 
     debug = info = warning = error = critical = msg
+
+
+_LEVELS: Final = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
 class _ForeignHandler(logging.Handler):
@@ -181,14 +198,22 @@ class _Admission:
 
 
 def _json(_logger: object, _method: str, event: Event) -> bytes:
+    return _encoded(event)
+
+
+_ENCODER: Final = msgspec.json.Encoder()
+
+
+def _encoded(event: Event | RequestLine) -> bytes:
     try:
-        return msgspec.json.encode(event)
+        return _ENCODER.encode(event)
     except UnicodeEncodeError:
         # A lone surrogate, from a library: JSON in UTF-8 has no way to say it.
-        return msgspec.json.encode({name: _encodable(value) for name, value in event.items()})
+        fields = msgspec.to_builtins(event)
+        return _ENCODER.encode({name: _encodable(value) for name, value in fields.items()})
 
 
 def _encodable(value: object) -> object:
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_encodable(item) for item in value]
     return value.encode("utf-8", "replace").decode("utf-8") if isinstance(value, str) else value

@@ -26,10 +26,10 @@ OUTCOMES: Final[tuple[Outcome, ...]] = (
 
 # The gate's own stages. `body` is the wait for the client's upload, so it is no part of Server-Timing or of TTFT;
 # `relay` is from the first token read to the first token written, and the record measures it by itself.
-# `scan` is there only where isolation rules look at the request.
-Stage = Literal["auth", "directory", "body", "scan", "stamp"]
-STAGES: Final = ("auth", "directory", "body", "scan", "stamp", "relay")
-SERVER_TIMING_STAGES: Final = ("auth", "directory", "scan", "stamp")
+# `fetch` is there only where images are fetched for the request, `scan` only where isolation rules look at it.
+Stage = Literal["auth", "directory", "body", "fetch", "scan", "stamp"]
+STAGES: Final = ("auth", "directory", "body", "fetch", "scan", "stamp", "relay")
+SERVER_TIMING_STAGES: Final = ("auth", "directory", "fetch", "scan", "stamp")
 
 # What made up the first token. A chunk that holds none of these (a role, a keep-alive, usage) is not a first token.
 TokenKind = Literal["content", "reasoning", "tool_call", "refusal"]

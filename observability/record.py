@@ -9,9 +9,7 @@ from __future__ import annotations
 import re
 import secrets
 from asyncio import CancelledError
-from base64 import b32encode
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Protocol, Self
@@ -69,6 +67,7 @@ class Recorder:
         self.monotonic_ns = monotonic_ns
         self.wall_ns = wall_ns
         self.url_scheme = url_scheme
+        self._noise, self._at = b"", 0
         # The rule of OpenTelemetry's TraceIdRatioBased, so that an engine with the same ratio decides alike.
         self._bound = round(trace_ratio * (1 << 64))
 
@@ -80,8 +79,29 @@ class Recorder:
         """
         return Record(self, method if method in HTTP_METHODS else HTTP_METHOD_OTHER, route)
 
+    def noise(self, size: int) -> bytes:
+        """So many random bytes. Drawn for many requests at once: each draw is a call into the kernel."""
+        if self._at + size > len(self._noise):
+            self._noise, self._at = secrets.token_bytes(_NOISE_BYTES), 0
+        self._at += size
+        return self._noise[self._at - size : self._at]
+
     def is_sampled(self, trace_id: int) -> bool:
         return trace_id & _LOW_64_BITS < self._bound
+
+
+def tell_all(observers: Sequence[Observer], record: Record) -> None:
+    """Each is told, also where one before it raises: that is raised when all were told."""
+    for number, observer in enumerate(observers, start=1):
+        try:
+            observer.finished(record)
+        except BaseException:
+            tell_all(observers[number:], record)
+            raise
+
+
+_IDS_BYTES: Final = 16 + 8 + 8 + 12
+_NOISE_BYTES: Final = 128 * _IDS_BYTES
 
 
 class Record:
@@ -91,58 +111,44 @@ class Record:
     with what the directory confirmed, and the model counts as one of ours from `stamped` or `sent` on.
     """
 
-    __slots__ = (
-        "_clock",
-        "_recorder",
-        "_response_id",
-        "auth_method",
-        "bytes_sent",
-        "client",
-        "client_span_id",
-        "collection",
-        "ended_ns",
-        "engine_address",
-        "engine_port",
-        "error_type",
-        "finish_reasons",
-        "first_byte_ns",
-        "first_token_kind",
-        "first_token_ns",
-        "first_token_written_ns",
-        "issuer",
-        "linked",
-        "method",
-        "model",
-        "narrowed_by",
-        "operation",
-        "outcome",
-        "output_tokens",
-        "project",
-        "prompt_tokens",
-        "refusal_code",
-        "refusal_reason",
-        "request_id",
-        "requested_model",
-        "reused_tokens",
-        "route",
-        "salt_epoch",
-        "salt_fingerprint",
-        "salt_key_id",
-        "sampled",
-        "sent_ns",
-        "server_span_id",
-        "stack",
-        "stages",
-        "started_ns",
-        "started_wall_ns",
-        "status",
-        "stream",
-        "subject",
-        "trace_id",
-        "unit",
-        "url_scheme",
-        "workspace",
-    )
+    # On the class, so that a new record sets only what it has.
+    linked: LinkedContext | None = None
+    issuer: str | None = None
+    subject: str | None = None
+    client: str | None = None
+    auth_method: str | None = None
+    workspace: str | None = None
+    project: str | None = None
+    collection: str | None = None
+    unit: str | None = None
+    narrowed_by: tuple[str, ...] = ()
+    salt_fingerprint: str | None = None
+    salt_key_id: str | None = None
+    salt_epoch: int | None = None
+    operation: str | None = None
+    requested_model: str | None = None
+    model: str | None = None
+    stream = False
+    engine_address: str | None = None
+    engine_port: int | None = None
+    sent_ns: int | None = None
+    first_byte_ns: int | None = None
+    first_token_ns: int | None = None
+    first_token_kind: TokenKind | None = None
+    first_token_written_ns: int | None = None
+    prompt_tokens: int | None = None
+    reused_tokens: int | None = None
+    output_tokens: int | None = None
+    bytes_sent = 0
+    finish_reasons: tuple[str, ...] = ()
+    _response_id: str | None = None
+    status: int | None = None
+    refusal_code: str | None = None
+    refusal_reason: str | None = None
+    outcome: Outcome | None = None
+    error_type: str | None = None
+    stack: tuple[str, ...] = ()
+    ended_ns: int | None = None
 
     def __init__(self, recorder: Recorder, method: str, route: str | None) -> None:
         self._recorder = recorder
@@ -152,50 +158,13 @@ class Record:
         self.route = route
         self.started_ns = recorder.monotonic_ns()
         self.started_wall_ns = recorder.wall_ns()
-        noise = secrets.token_bytes(16 + 8 + 8 + 15)
+        noise = recorder.noise(_IDS_BYTES)
         self.trace_id = int.from_bytes(noise[:16], "big") or 1
         self.server_span_id = int.from_bytes(noise[16:24], "big") or 1
         self.client_span_id = int.from_bytes(noise[24:32], "big") or 1
-        self.request_id = "req_" + b32encode(noise[32:]).decode("ascii").lower()
+        self.request_id = "req_" + noise[32:].hex()
         self.sampled = recorder.is_sampled(self.trace_id)
-        self.linked: LinkedContext | None = None
         self.stages: dict[str, float] = {}
-        self.issuer: str | None = None
-        self.subject: str | None = None
-        self.client: str | None = None
-        self.auth_method: str | None = None
-        self.workspace: str | None = None
-        self.project: str | None = None
-        self.collection: str | None = None
-        self.unit: str | None = None
-        self.narrowed_by: tuple[str, ...] = ()
-        self.salt_fingerprint: str | None = None
-        self.salt_key_id: str | None = None
-        self.salt_epoch: int | None = None
-        self.operation: str | None = None
-        self.requested_model: str | None = None
-        self.model: str | None = None
-        self.stream = False
-        self.engine_address: str | None = None
-        self.engine_port: int | None = None
-        self.sent_ns: int | None = None
-        self.first_byte_ns: int | None = None
-        self.first_token_ns: int | None = None
-        self.first_token_kind: TokenKind | None = None
-        self.first_token_written_ns: int | None = None
-        self.prompt_tokens: int | None = None
-        self.reused_tokens: int | None = None
-        self.output_tokens: int | None = None
-        self.bytes_sent = 0
-        self.finish_reasons: tuple[str, ...] = ()
-        self._response_id: str | None = None
-        self.status: int | None = None
-        self.refusal_code: str | None = None
-        self.refusal_reason: str | None = None
-        self.outcome: Outcome | None = None
-        self.error_type: str | None = None
-        self.stack: tuple[str, ...] = ()
-        self.ended_ns: int | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -204,9 +173,7 @@ class Record:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._conclude(error)
-        with ExitStack() as told:
-            for observer in reversed(self._recorder.observers):
-                told.callback(observer.finished, self)
+        tell_all(self._recorder.observers, self)
 
     @property
     def traceparent(self) -> str:

@@ -2,10 +2,77 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from time import gmtime, strftime
+from typing import Final
+
+import msgspec
+
+from observability.names import REQUEST_COMPLETED
 from observability.record import Record
 
 # Raised when a field's meaning changes; a new field is no change.
 SCHEMA: int = 1
+
+
+class RequestLine(msgspec.Struct, omit_defaults=True, frozen=True):
+    """The fields, in the order in which one reads them. What is unknown is absent; times are milliseconds.
+
+    Each is a number, a word of ours or a text that the record has cut to a length, so none has to be looked at again.
+    `model` is one that is served; what a refused caller asked for instead is `requested_model`, his own word.
+    """
+
+    ts: str
+    level: str
+    event: str
+    instance: str | None
+    v: int
+    request_id: str
+    outcome: str
+    status: int | None = None
+    code: str | None = None
+    reason: str | None = None
+    error_type: str | None = None
+    workspace: str | None = None
+    project: str | None = None
+    collection: str | None = None
+    unit: str | None = None
+    narrowed_by: tuple[str, ...] | None = None
+    model: str | None = None
+    requested_model: str | None = None
+    method: str | None = None
+    route: str | None = None
+    operation: str | None = None
+    stream: bool | None = None
+    duration_ms: float | None = None
+    ttft_ms: float | None = None
+    ttft_kind: str | None = None
+    upstream_ttft_ms: float | None = None
+    tpot_ms: float | None = None
+    prompt_tokens: int | None = None
+    reused_tokens: int | None = None
+    output_tokens: int | None = None
+    tokens_known: bool | None = None
+    finish_reasons: tuple[str, ...] | None = None
+    response_id: str | None = None
+    bytes_out: int | None = None
+    replica: str | None = None
+    salt_fingerprint: str | None = None
+    salt_key_id: str | None = None
+    salt_epoch: int | None = None
+    issuer: str | None = None
+    client: str | None = None
+    auth_method: str | None = None
+    trace_id: str | None = None
+    span_id: str | None = None
+    sampled: bool | None = None
+    stack: tuple[str, ...] | None = None
+    auth_ms: float | None = None
+    directory_ms: float | None = None
+    body_ms: float | None = None
+    scan_ms: float | None = None
+    stamp_ms: float | None = None
+    relay_ms: float | None = None
 
 
 def level_of(record: Record) -> str:
@@ -16,57 +83,76 @@ def level_of(record: Record) -> str:
     return "info" if record.outcome in {"ok", "refused", "client_gone"} and not is_fault else "warning"
 
 
-def fields_of(record: Record) -> dict[str, object]:
-    """The fields, in the order in which one reads them. What is unknown is absent; times are milliseconds.
+def request_line(record: Record, level: str, instance: str | None) -> RequestLine:
+    """The line of a record that has ended; `instance` names the worker."""
+    sent, operation, stages = record.sent_ns is not None, record.operation, record.stages
+    return RequestLine(
+        ts=_timestamp(record.wall_ns(record.ended_ns)),
+        level=level,
+        event=REQUEST_COMPLETED,
+        instance=instance,
+        v=SCHEMA,
+        request_id=record.request_id,
+        outcome=str(record.outcome),
+        status=record.status,
+        code=record.refusal_code,
+        reason=record.refusal_reason,
+        error_type=record.error_type,
+        workspace=record.workspace,
+        project=record.project,
+        collection=record.collection,
+        unit=record.unit,
+        narrowed_by=record.narrowed_by or None,
+        model=record.model,
+        requested_model=record.requested_model if record.model is None else None,
+        method=record.method,
+        route=record.route,
+        operation=operation,
+        stream=None if operation is None else record.stream,
+        duration_ms=_milliseconds(record.duration_seconds),
+        ttft_ms=_milliseconds(record.time_to_first_token_seconds),
+        ttft_kind=record.first_token_kind,
+        upstream_ttft_ms=_milliseconds(record.upstream_time_to_first_token_seconds),
+        tpot_ms=_milliseconds(record.seconds_per_output_token),
+        prompt_tokens=record.prompt_tokens,
+        reused_tokens=record.reused_tokens,
+        output_tokens=record.output_tokens,
+        tokens_known=record.prompt_tokens is not None if sent else None,
+        finish_reasons=record.finish_reasons or None,
+        response_id=record.response_id,
+        bytes_out=record.bytes_sent,
+        replica=_replica(record),
+        salt_fingerprint=record.salt_fingerprint,
+        salt_key_id=record.salt_key_id,
+        salt_epoch=record.salt_epoch,
+        issuer=record.issuer,
+        client=record.client,
+        auth_method=record.auth_method,
+        trace_id=f"{record.trace_id:032x}",
+        span_id=f"{record.server_span_id:016x}",
+        sampled=record.sampled,
+        stack=record.stack or None,
+        auth_ms=_milliseconds(stages.get("auth")),
+        directory_ms=_milliseconds(stages.get("directory")),
+        body_ms=_milliseconds(stages.get("body")),
+        scan_ms=_milliseconds(stages.get("scan")),
+        stamp_ms=_milliseconds(stages.get("stamp")),
+        relay_ms=_milliseconds(stages.get("relay")),
+    )
 
-    `model` is one that is served; what a refused caller asked for instead is `requested_model`, his own word.
-    """
-    fields: dict[str, object] = {
-        "v": SCHEMA,
-        "request_id": record.request_id,
-        "outcome": record.outcome,
-        "status": record.status,
-        "code": record.refusal_code,
-        "reason": record.refusal_reason,
-        "error_type": record.error_type,
-        "workspace": record.workspace,
-        "project": record.project,
-        "collection": record.collection,
-        "unit": record.unit,
-        "narrowed_by": record.narrowed_by or None,
-        "model": record.model,
-        "requested_model": record.requested_model if record.model is None else None,
-        "method": record.method,
-        "route": record.route,
-        "operation": record.operation,
-        "stream": record.stream if record.operation is not None else None,
-        "duration_ms": _milliseconds(record.duration_seconds),
-        "ttft_ms": _milliseconds(record.time_to_first_token_seconds),
-        "ttft_kind": record.first_token_kind,
-        "upstream_ttft_ms": _milliseconds(record.upstream_time_to_first_token_seconds),
-        "tpot_ms": _milliseconds(record.seconds_per_output_token),
-        "prompt_tokens": record.prompt_tokens,
-        "reused_tokens": record.reused_tokens,
-        "output_tokens": record.output_tokens,
-        "tokens_known": record.prompt_tokens is not None if record.sent_ns is not None else None,
-        "finish_reasons": record.finish_reasons or None,
-        "response_id": record.response_id,
-        "bytes_out": record.bytes_sent,
-        "replica": _replica(record),
-        "salt_fingerprint": record.salt_fingerprint,
-        "salt_key_id": record.salt_key_id,
-        "salt_epoch": record.salt_epoch,
-        "issuer": record.issuer,
-        "client": record.client,
-        "auth_method": record.auth_method,
-        "trace_id": f"{record.trace_id:032x}",
-        "span_id": f"{record.server_span_id:016x}",
-        "sampled": record.sampled,
-        "stack": record.stack or None,
-    }
-    for stage, seconds in record.stages.items():
-        fields[f"{stage}_ms"] = _milliseconds(seconds)
-    return {name: value for name, value in fields.items() if value is not None}
+
+_SECOND_NS: Final = 1_000_000_000
+
+
+def _timestamp(wall_ns: int) -> str:
+    """UTC, as RFC 3339 has it, to the microsecond."""
+    seconds, rest = divmod(wall_ns, _SECOND_NS)
+    return f"{_second(seconds)}.{rest // 1000:06d}Z"
+
+
+@lru_cache(maxsize=4)
+def _second(seconds: int) -> str:
+    return strftime("%Y-%m-%dT%H:%M:%S", gmtime(seconds))
 
 
 def _milliseconds(seconds: float | None) -> float | None:

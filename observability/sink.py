@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+from collections import deque
 from collections.abc import Iterator
 from threading import Event, Lock, Thread
 from typing import Final
@@ -22,11 +23,13 @@ class LineSink:
         # Our own: were the caller's closed, its number might soon be a client's connection.
         self._descriptor = os.dup(descriptor)
         self._limit = limit
-        self._lines: list[bytes] = []
-        self._lock = Lock()
+        # Taken from and put to without a lock: waiting for one would be waiting for the thread that writes.
+        self._lines: deque[bytes] = deque()
+        self._being_written = 0
         self._some = Event()  # there are lines, or it is closed
+        self._told = False  # that there are lines
         self._hurry = Event()  # it is closed
-        self._waiting = 0
+        self._counting = Lock()
         self._dropped = 0
         self._abandoned = False
         self._thread = Thread(target=self._run, name="saltgate-log-sink", daemon=True)
@@ -34,14 +37,13 @@ class LineSink:
 
     def write(self, line: bytes) -> None:
         """Takes one line, its newline included. From any thread; never waits for the reader, never raises."""
-        with self._lock:
-            if self._hurry.is_set() or self._waiting >= self._limit:
-                self._dropped += 1
-                return
-            self._waiting += 1
-            self._lines.append(line)
-            if len(self._lines) == 1:
-                self._some.set()
+        if self._hurry.is_set() or len(self._lines) + self._being_written >= self._limit:
+            self._drop(1)
+            return
+        self._lines.append(line)
+        if not self._told:
+            self._told = True
+            self._some.set()
 
     def dropped(self) -> int:
         """How many lines were lost so far."""
@@ -49,34 +51,41 @@ class LineSink:
 
     def close(self, timeout: float) -> None:
         """Writes what is queued, for at most `timeout` seconds; the rest counts as dropped."""
-        with self._lock:
-            if self._hurry.is_set():
-                return
-            self._hurry.set()
-            self._some.set()
+        if self._hurry.is_set():
+            return
+        self._hurry.set()
+        self._some.set()
         self._thread.join(timeout)
-        with self._lock:
-            self._abandoned = True
-            self._dropped += self._waiting
-            self._waiting = 0
+        self._abandoned = True
+        self._drop(len(self._lines) + self._being_written)
 
     def _run(self) -> None:
         while not self._abandoned:
             self._some.wait()
             self._hurry.wait(_GATHER_SECONDS)
-            taken = self._take()
-            if not taken:  # as only a closed one gives
+            for piece in _pieces(self._take()):
+                if not self._wrote(b"".join(piece)) and not self._abandoned:
+                    self._drop(len(piece))
+                self._being_written -= len(piece)
+            if self._hurry.is_set() and not self._lines:
                 break
-            for piece in _pieces(taken):
-                self._settle(len(piece), written=self._wrote(b"".join(piece)))
         os.close(self._descriptor)
 
     def _take(self) -> list[bytes]:
-        with self._lock:
-            taken, self._lines = self._lines, []
-            if not self._hurry.is_set():
-                self._some.clear()
-            return taken
+        # Told anew from here on, so that a line which comes after the last look wakes this thread once more.
+        self._some.clear()
+        self._told = False
+        taken: list[bytes] = []
+        while self._lines:
+            self._being_written += 1
+            taken.append(self._lines.popleft())
+        if self._hurry.is_set():
+            self._some.set()
+        return taken
+
+    def _drop(self, count: int) -> None:
+        with self._counting:
+            self._dropped += count
 
     def _wrote(self, data: bytes) -> bool:
         # os.write, not a buffered file: a thread that hangs in one would hold its lock at the interpreter's end.
@@ -91,12 +100,6 @@ class LineSink:
                 # The reader is gone or the disk is full. Where would one say so? The count is on the metrics page.
                 return False
         return True
-
-    def _settle(self, count: int, *, written: bool) -> None:
-        with self._lock:
-            if not self._abandoned:
-                self._waiting -= count
-                self._dropped += 0 if written else count
 
 
 _GATHER_SECONDS: Final = 0.02

@@ -5,6 +5,7 @@
     directory   what he may act for
     isolation   which border that has, and the border's salt
     engines     what an engine may be sent, rebuilt from an allowlist and stamped
+    fetching    the images that a request names by their address
     scanner     whether the request's content asks for a narrower border
     account     what a person may see of himself
     relay       the bytes up, and the answer down as it comes

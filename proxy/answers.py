@@ -9,12 +9,16 @@ from typing import Final
 from aiohttp import web
 
 from observability.record import Record
+from proxy.challenges import challenges, tried_scheme
+from proxy.cross_origin import preflight_lines
 from proxy.desk import PageAnswer
+from proxy.identity.credential import Scheme
+from proxy.identity.dpop import ALGORITHMS
 from proxy.identity.native_sign_in import MEMBER, NativeSignIn, member_of
 from proxy.refusals import Dialect, DoubtfulFraming, Refusal, Unauthenticated
-from proxy.relay.answer import Answer
+from proxy.relay.answer import PAGE_LINES, Answer
 from proxy.relay.relay import answer_headers
-from proxy.routes import METADATA_PATH
+from proxy.routes import Preflight, resource_of
 
 _JSON: Final = b"Content-Type: application/json\r\nCache-Control: no-store\r\n"
 
@@ -25,40 +29,62 @@ def refusal_answer(
     """The refusal in the caller's form, with the headers that tell a program what to do, and its record."""
     record.refused(refusal.code, refusal.status, refusal.reason)
     answer = Answer(request, last=isinstance(refusal, DoubtfulFraming))
-    headers = _JSON + refusal_headers(refusal, public_url) + answer_headers(record)
-    answer.whole(refusal.status, headers, refusal.document(dialect))
+    lines = refusal_headers(
+        refusal,
+        public_url,
+        tried=tried_scheme(request.headers.get("Authorization", "")),
+        resource=resource_of(request.raw_path),
+    )
+    answer.whole(refusal.status, _JSON + lines + answer_headers(record), refusal.document(dialect))
     return answer
 
 
-def refusal_headers(refusal: Refusal, public_url: str) -> bytes:
-    """Retry-After (RFC 9110 section 10.2.3), the challenge of RFC 6750 section 3 with RFC 9728's pointer, and the line
-    by which the SDKs of OpenAI and Anthropic are told not to send the same again.
+def refusal_headers(refusal: Refusal, public_url: str, *, tried: Scheme = Scheme.BEARER, resource: str = "") -> bytes:
+    """Retry-After (RFC 9110 section 10.2.3), the challenges of a 401, and the line by which the SDKs of OpenAI and
+    Anthropic are told not to send the same again.
     """
     lines = b"" if refusal.resend else b"x-should-retry: false\r\n"
     if refusal.retry_after is not None:
         lines += b"Retry-After: %d\r\n" % refusal.retry_after
     if isinstance(refusal, Unauthenticated):
-        challenge = f'Bearer realm="saltgate", resource_metadata="{public_url}{METADATA_PATH}"'
-        if refusal.challenge_error is not None:
-            challenge += f', error="{refusal.challenge_error}"'
-        lines += b"WWW-Authenticate: %b\r\n" % challenge.encode("ascii")
+        lines += challenges(refusal, tried=tried, resource=resource, public_url=public_url)
     return lines
 
 
 def metadata_document(
-    request: web.BaseRequest, record: Record, resource: str, issuers: Sequence[str], sign_ins: Sequence[NativeSignIn]
+    request: web.BaseRequest,
+    record: Record,
+    resource: str,
+    issuers: Sequence[str],
+    sign_ins: Sequence[NativeSignIn],
+    *,
+    certificates: bool,
 ) -> web.StreamResponse:
-    """The protected-resource metadata (RFC 9728 section 2): who issues the tokens that this resource accepts, and how
-    people at a command line come by one.
+    """The protected-resource metadata (RFC 9728 section 2): who issues the tokens that this resource accepts, what
+    they may be bound to, and how people at a command line come by one. `certificates` is whether anybody can show us
+    one.
     """
     document: dict[str, object] = {
         "resource": resource,
+        "resource_name": "saltgate",
         "authorization_servers": list(issuers),
         "bearer_methods_supported": ["header"],
+        "dpop_signing_alg_values_supported": list(ALGORITHMS),
+        "tls_client_certificate_bound_access_tokens": certificates,
     }
     if sign_ins:  # section 3.2: what has no values is left out
         document[MEMBER] = member_of(sign_ins)
     return _answer_json(request, document, record)
+
+
+def preflight_answer(request: web.BaseRequest, record: Record, asked: Preflight) -> web.StreamResponse:
+    """What a browser may send for a page. With its own lines, so the ones for all answers are not repeated."""
+    record.answered(200)
+    record.ended("ok")
+    request[PAGE_LINES] = preflight_lines(asked.origin, asked.method, asked.headers)
+    answer = Answer(request)
+    answer.whole(200, answer_headers(record), b"")
+    return answer
 
 
 # No page may be framed, sniffed, kept or told to another site: what it shows is one person's. With `no-referrer`

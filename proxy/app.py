@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
+from pathlib import Path
 from typing import Final
 
 import structlog
@@ -33,20 +34,28 @@ from proxy.account.tokens import AccountTokens
 from proxy.answers import refusal_headers
 from proxy.assurance.engines import Engine, Engines, Replica
 from proxy.assurance.verdict import Verdict
+from proxy.certificates import client_certificates
 from proxy.channel import WorkerState
+from proxy.cross_origin import CrossOrigin
 from proxy.desk import Clerk, Desk
 from proxy.directory.connect import open_store, open_tokens, removal_policy
+from proxy.directory.remembered import RememberedScopes
 from proxy.directory.store import Store
 from proxy.directory.token_store import StoredTokens, TokenStore
+from proxy.directory.used_proofs import open_used_proofs
 from proxy.directory.view import DirectoryView
-from proxy.engines.kinds import profile_of
+from proxy.engines.kinds import image_origins, profile_of
+from proxy.fetching.fetcher import Fetcher
+from proxy.fetching.lookup import SystemLookup
 from proxy.gateway import Gateway, Policy
 from proxy.identity.callers import Callers
 from proxy.identity.issuers import TrustedIssuers, open_issuers
 from proxy.identity.native_sign_in import NativeSignIn
 from proxy.identity.personal_records import PersonalRules
 from proxy.identity.personal_tokens import PersonalTokens
+from proxy.identity.possession import Possession
 from proxy.isolation.narrowing import Rule, Unseen, isolation_rule
+from proxy.isolation.remembered import RememberedSalts
 from proxy.isolation.ring import KeyRing
 from proxy.isolation.salt import SaltKey
 from proxy.isolation.unit import Level
@@ -93,7 +102,7 @@ class Gate:
     def lacking_keys(self) -> tuple[str, ...]:
         """The ids of salt keys that the directory's ring uses and the configuration lacks."""
         ring = self.view.current().ring if self.view.ready else None
-        return () if ring is None else self.gateway.keys.lacking(ring, self.gateway.wall_clock())
+        return () if ring is None else self.gateway.salts.keys.lacking(ring, self.gateway.wall_clock())
 
     def state(self) -> WorkerState:
         return WorkerState(self.waits_for(), self.gateway.relay.open_exchanges, self.metrics.snapshot().encode())
@@ -139,7 +148,14 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
     async with AsyncExitStack() as stack:
         stack.push_async_callback(asyncio.to_thread, telemetry.stop)
         tls = issuer_tls(settings.issuers)
-        issuers = await stack.enter_async_context(open_issuers(settings.issuers, clock=time.time, tls=tls))
+        issuers = await stack.enter_async_context(
+            open_issuers(
+                settings.issuers,
+                clock=time.time,
+                tls=tls,
+                sign_in_url=sign_in_url(settings),
+            )
+        )
         engines = Engines(
             [configured_engine(engine, settings.timeouts.connect) for engine in settings.engines],
             keys.keys[settings.isolation.keys[0].id],
@@ -153,9 +169,12 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
         stack.push_async_callback(tokens.close)
         personal = personal_tokens(settings, tokens)
         stack.push_async_callback(personal.tell_uses_now)
+        used_proofs = open_used_proofs(settings.directory)
+        stack.push_async_callback(used_proofs.close)
+        possession = Possession(public_url=public_url(settings), clock=time.time, used=used_proofs)
+        callers = Callers(issuers, possession, personal=personal)
         scanner = Scanner(rules, limit_bytes=settings.isolation.scan_limit)
         stack.callback(scanner.close)
-        callers = Callers(issuers, personal=personal)
         logins = Logins(tokens, groups_max_age=settings.tokens.groups_max_age)
         account, pace = _account_tokens(settings, tokens, store), Pace(clock=time.monotonic)
         programs = _programs_clerks(settings, callers, view, account, logins, pace)
@@ -179,13 +198,17 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
                 seen=(logins.note,),
             )
         )
+        lookup = SystemLookup()
+        stack.callback(lookup.close)
         gateway = Gateway(
             identities=callers,
             directory=view,
-            keys=keys,
+            scopes=RememberedScopes(policy(settings).scope),
+            salts=RememberedSalts(keys),
             rules=scanner,
             engines=engines,
             desk=Desk({**programs, **people}),
+            images=Fetcher(lookup, seconds=settings.timeouts.media, tls=image_tls(settings.engines)),
             relay=Relay(
                 Patience(first_byte=settings.timeouts.first_byte, idle=settings.timeouts.idle),
                 violated=metrics.isolation_violation,
@@ -195,9 +218,10 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
             wall_clock=time.time,
         )
         gate = Gate(_front(gateway, recorder, settings), gateway, issuers, view, engines, metrics)
-        await stack.enter_async_context(
-            _running(view.follow(), engines.follow(), personal.tell_uses(), _tell_states(gate))
-        )
+        endless = [view.follow(), engines.follow(), personal.tell_uses(), _tell_states(gate)]
+        if settings.streams_end_on_revoke:
+            endless.append(gateway.follow_revocations())
+        await stack.enter_async_context(_running(*endless))
         yield gate
 
 
@@ -230,6 +254,11 @@ def public_url(settings: Settings) -> str:
         return "http://localhost"
     host = f"[{address.host}]" if ":" in address.host else address.host
     return f"{'https' if settings.public.tls else 'http'}://{host}:{address.port}"
+
+
+def sign_in_url(settings: Settings) -> str:
+    """Our own page where people sign in, for those issuers that have `[issuers.login] client_id`."""
+    return public_url(settings) + Page.SIGN_IN.value[1]
 
 
 def key_ring(settings: Settings) -> KeyRing:
@@ -304,6 +333,8 @@ def policy(settings: Settings) -> Policy:
         public_url=public_url(settings),
         issuers=tuple(issuer.issuer for issuer in settings.issuers),
         native_sign_ins=native_sign_ins(settings),
+        certificates=client_certificates(settings.public.tls, settings.proxies),
+        cross_origin=CrossOrigin(frozenset(settings.cors.origins)) if settings.cors.origins else None,
         gates=frozenset((gate.issuer, gate.subject) for gate in settings.gates),
     )
 
@@ -342,6 +373,13 @@ def _front(gateway: Gateway, recorder: Recorder, settings: Settings) -> Front:
 def issuer_tls(issuers: tuple[IssuerSettings, ...]) -> dict[str, ssl.SSLContext]:
     """The contexts of those issuers that have an authority or a client certificate of their own."""
     return {i.issuer: client_context(i.ca, i.client_cert) for i in issuers if i.ca or i.client_cert}
+
+
+def image_tls(engines: tuple[EngineSettings, ...]) -> dict[Path | None, ssl.SSLContext]:
+    """The contexts of the hosts that images are fetched from, by the file of their authority; None is the system's."""
+    found = [place for engine in engines if (place := image_origins(engine)) is not None]
+    files = {origin.ca for place in found for origin in place.origins.values()}
+    return {file: client_context(file, None) for file in files}
 
 
 def configured_engine(engine: EngineSettings, connect_seconds: float) -> Engine:

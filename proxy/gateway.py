@@ -9,35 +9,59 @@ step that could be skipped, because the next one needs what it returns.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final, NamedTuple, Protocol
 
 from aiohttp import web
 
 from observability.record import Record, Recorder
-from proxy.answers import metadata_document, model_list, one_model, page_answer, refusal_answer
+from proxy.answers import (
+    metadata_document,
+    model_list,
+    one_model,
+    page_answer,
+    preflight_answer,
+    refusal_answer,
+)
+from proxy.certificates import ClientCertificates
+from proxy.cross_origin import CrossOrigin
 from proxy.desk import PageAnswer, Visit
 from proxy.directory.membership import Named, select_scope
+from proxy.directory.remembered import RememberedScopes
 from proxy.directory.snapshot import Snapshot
-from proxy.engines.body import ClientRequest, open_body, read_request
+from proxy.engines.body import ClientRequest, UnfetchedRequest, open_body, read_request, with_images
 from proxy.engines.presented import presented_salt
 from proxy.engines.profile import Endpoint, Operation
+from proxy.engines.remote import Address
 from proxy.engines.stamp import CountRequest, StampedRequest, count, stamp
 from proxy.identity import Identity
 from proxy.identity.native_sign_in import NativeSignIn
 from proxy.identity.shown import Shown
 from proxy.isolation.narrowing import Narrowed
-from proxy.isolation.ring import KeyRing
+from proxy.isolation.remembered import RememberedSalts
 from proxy.isolation.scope import Scope
 from proxy.isolation.unit import Level
-from proxy.refusals import Draining, EngineUnavailable, Refusal
-from proxy.relay.answer import Answer
-from proxy.relay.downstream import ClientGone
+from proxy.refusals import Draining, EndpointNotAllowed, EngineUnavailable, Forbidden, Refusal, Unauthenticated
+from proxy.relay.answer import PAGE_LINES, Answer
+from proxy.relay.departure import unless_gone
+from proxy.relay.downstream import ClientGone, Downstream
 from proxy.relay.pool import Pool
 from proxy.relay.relay import Relay
-from proxy.routes import Generate, ListModels, Page, ResourceMetadata, Route, dialect_of, find_route, named_scope
-from proxy.uploads import FORMS, check_framing, client_certificate, read_upload
+from proxy.routes import (
+    Generate,
+    ListModels,
+    Page,
+    Preflight,
+    ResourceMetadata,
+    Route,
+    dialect_of,
+    find_route,
+    is_for_people,
+    named_scope,
+)
+from proxy.uploads import FORMS, check_framing, read_upload
 
 
 class Identities(Protocol):
@@ -50,6 +74,10 @@ class Directory(Protocol):
     """What callers may act for, as of now. Raises DirectoryUnavailable where that is not known any more."""
 
     def current(self) -> Snapshot: ...
+
+    async def next_after(self, snapshot: Snapshot | None) -> Snapshot:
+        """What the directory says, as soon as that is not `snapshot` any more."""
+        ...
 
 
 class Engines(Protocol):
@@ -96,11 +124,22 @@ MAXIMUM_FORM_BYTES: Final = 64 * 1024
 """What a form or a logout token may have."""
 
 
+class Images(Protocol):
+    """The images that requests name by their addresses."""
+
+    async def fetched(self, request: UnfetchedRequest, *, most_bytes: int) -> Mapping[Address, bytes]:
+        """Every image of the request, which may not be larger than that with all of them in it. Raises InvalidRequest,
+        BodyTooLarge, EngineBusy.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """The deployment's own word where the directory says nothing, and the limits of what is read.
 
     `gates` are the callers, by issuer and subject, that are saltgates themselves: what they keep apart stays apart.
+    `cross_origin` None: no page of another origin is let in.
     """
 
     unit: Level
@@ -110,6 +149,8 @@ class Policy:
     public_url: str
     issuers: tuple[str, ...]
     native_sign_ins: tuple[NativeSignIn, ...] = ()
+    certificates: ClientCertificates = field(default_factory=ClientCertificates)
+    cross_origin: CrossOrigin | None = None
     gates: frozenset[tuple[str, str]] = frozenset()
 
     def is_gate(self, identity: Identity) -> bool:
@@ -121,8 +162,7 @@ class Policy:
         return select_scope(snapshot, identity, named, default_unit=self.unit, default_show_reuse=self.show_reuse)
 
 
-@dataclass(frozen=True, slots=True)
-class Admission:
+class Admission(NamedTuple):
     """A caller who may go on, and what that rests on."""
 
     identity: Identity
@@ -131,8 +171,14 @@ class Admission:
     scope: Scope
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Read(NamedTuple):
+    """What a caller asks for, before the images that are elsewhere are in it; and the salt, as in `Asked`."""
+
+    request: ClientRequest | UnfetchedRequest
+    presented: str | None
+
+
+class Asked(NamedTuple):
     """What a caller asks for; and where he is another saltgate, the salt that he stamped."""
 
     request: ClientRequest
@@ -148,10 +194,12 @@ class Gateway:
 
     identities: Identities
     directory: Directory
-    keys: KeyRing
+    scopes: RememberedScopes
+    salts: RememberedSalts
     rules: Rules
     engines: Engines
     desk: Desk
+    images: Images
     relay: Relay
     recorder: Recorder
     policy: Policy
@@ -162,8 +210,9 @@ class Gateway:
         """Serve one request, record it once, whatever happens."""
         target = request.raw_path
         try:
+            self._let_page_read(request, target)
             check_framing(request)
-            route = find_route(request.method, target)
+            route = self._route(request, target)
         except Refusal as refusal:
             with self.recorder.request(method=request.method, route=None) as record:
                 return refusal_answer(request, refusal, dialect_of(target), record, self.policy.public_url)
@@ -176,6 +225,28 @@ class Gateway:
                 record.ended("client_gone")
                 return Answer(request)
 
+    def _let_page_read(self, request: web.BaseRequest, target: str) -> None:
+        """Every answer to this request, also a refusal, says whether a page of another origin may read it."""
+        if self.policy.cross_origin is not None and not is_for_people(target):
+            request[PAGE_LINES] = self.policy.cross_origin.lines(request.headers.getall("Origin", ()))
+
+    def _route(self, request: web.BaseRequest, target: str) -> Route:
+        """A preflight has the route of the request that it asks about; it is answered before anybody is identified."""
+        if request.method != "OPTIONS" or self.policy.cross_origin is None:
+            return find_route(request.method, target)
+        methods = request.headers.getall("Access-Control-Request-Method", ())
+        if len(methods) != 1:
+            return find_route(request.method, target)
+        route = find_route(methods[0], target)
+        origin = self.policy.cross_origin.allowed(request.headers.getall("Origin", ()))
+        if isinstance(route.wanted, Page) or origin is None:
+            raise EndpointNotAllowed(
+                "Pages of this origin are not let in here. The administrator lists those that are under [cors].",
+                reason="origin",
+            )
+        headers = request.headers.getall("Access-Control-Request-Headers", ())
+        return replace(route, wanted=Preflight(origin, methods[0], tuple(headers)))
+
     async def _serve(self, request: web.BaseRequest, route: Route, record: Record) -> web.StreamResponse:
         if self.draining:
             raise Draining("saltgate is being restarted. Send the request again.")
@@ -186,7 +257,10 @@ class Gateway:
                 self.policy.public_url + route.wanted.resource,
                 self.policy.issuers,
                 self.policy.native_sign_ins,
+                certificates=self.policy.certificates.possible,
             )
+        if isinstance(route.wanted, Preflight):
+            return preflight_answer(request, record, route.wanted)
         if isinstance(route.wanted, Page):
             return page_answer(request, record, await self._visited(request, route.wanted))
         for traceparent in request.headers.getall("traceparent", ())[:1]:
@@ -199,10 +273,33 @@ class Gateway:
             request, maximum_bytes=self.policy.maximum_body_bytes, seconds=self.policy.request_seconds
         )
         record.stage("body", time.perf_counter() - began)
-        asked, admission = self._read(route.wanted, body, admission, record)
+        read, admission = self._read(route.wanted, body, admission, record)
+        asked, admission = await self._fetch(read, request, admission, record)
         content, admission = await self._scan(asked, admission, record)
         stamped, replicas = self._stamp(asked, content, admission, record)
-        return await self.relay.relay(stamped, replicas, request, record)
+        return await self.relay.relay(stamped, replicas, request, record, partial(self._standing, admission))
+
+    async def follow_revocations(self) -> None:
+        """End what is running for callers who may have it no more, as soon as the directory says so. Endless."""
+        snapshot: Snapshot | None = None
+        while True:
+            snapshot = await self.directory.next_after(snapshot)
+            await self.relay.end_revoked()
+
+    def _standing(self, admission: Admission) -> Refusal | None:
+        """Why the caller would not be let in for the same scope any more, where that is the directory's word.
+
+        A directory that cannot be read says nothing, and what a caller named no scope for may be ambiguous by now.
+        """
+        scope = admission.scope
+        named = admission.named._replace(workspace=scope.workspace, project=scope.project)
+        try:
+            self.scopes.scope(self.directory.current(), admission.identity, named)
+        except (Forbidden, Unauthenticated) as refusal:
+            return refusal
+        except Refusal:
+            return None
+        return None
 
     async def _visited(self, request: web.BaseRequest, page: Page) -> PageAnswer:
         body = b""
@@ -210,7 +307,7 @@ class Gateway:
             body = await read_upload(
                 request, maximum_bytes=MAXIMUM_FORM_BYTES, seconds=self.policy.request_seconds, types=FORMS
             )
-        return await self.desk.serve(page, _visit(request, body))
+        return await self.desk.serve(page, self._visit(request, body))
 
     async def _admit(self, request: web.BaseRequest, route: Route, record: Record) -> Admission:
         """Who is calling, and for what: before a byte of the body is read."""
@@ -223,19 +320,19 @@ class Gateway:
                 method=request.method,
                 path=request.raw_path.partition("?")[0],
                 workspace=named.workspace,
-                certificate=client_certificate(request),
+                certificate=self.policy.certificates.of(request),
             )
         )
         record.identified(identity.issuer, identity.subject, identity.client, identity.method)
         authenticated = time.perf_counter()
         record.stage("auth", authenticated - began)
         snapshot = self.directory.current()
-        admission = Admission(identity, named, snapshot, self.policy.scope(snapshot, identity, named))
+        admission = Admission(identity, named, snapshot, self.scopes.scope(snapshot, identity, named))
         record.scoped(admission.scope.workspace, admission.scope.project, admission.scope.collection)
         record.stage("directory", time.perf_counter() - authenticated)
         return admission
 
-    def _read(self, wanted: Generate, body: bytes, admission: Admission, record: Record) -> tuple[Asked, Admission]:
+    def _read(self, wanted: Generate, body: bytes, admission: Admission, record: Record) -> tuple[Read, Admission]:
         """What is asked, by the table of the engine that serves its model, and the admission as of now."""
         began = time.perf_counter()
         opened = open_body(body)
@@ -243,9 +340,24 @@ class Gateway:
         endpoint = self.engines.endpoint(admission.scope, opened.model, wanted.operation)
         request = read_request(endpoint, opened)
         in_front = endpoint.salt is not None and self.policy.is_gate(admission.identity)
-        asked = Asked(request, presented_salt(opened) if in_front else None)
+        read = Read(request, presented_salt(opened) if in_front else None)
         record.stage("stamp", time.perf_counter() - began)
-        return asked, admission
+        return read, admission
+
+    async def _fetch(
+        self, read: Read, client: web.BaseRequest, admission: Admission, record: Record
+    ) -> tuple[Asked, Admission]:
+        """What is asked, with the images in it that were elsewhere, and the admission as of then."""
+        if isinstance(read.request, ClientRequest):
+            return Asked(read.request, read.presented), admission
+        began = time.perf_counter()
+        self._replicas(read.request, admission.scope)  # for an engine that would not get it, nothing is fetched
+        downstream = client.protocol
+        assert isinstance(downstream, Downstream)
+        work = self.images.fetched(read.request, most_bytes=self.policy.maximum_body_bytes)
+        request = with_images(read.request, await unless_gone(downstream, work))
+        record.stage("fetch", time.perf_counter() - began)
+        return Asked(request, read.presented), self._as_of_now(admission)
 
     async def _scan(self, asked: Asked, admission: Admission, record: Record) -> tuple[Level | None, Admission]:
         """The border that the rules of the workspace give to what is asked, and the admission as of then."""
@@ -261,11 +373,11 @@ class Gateway:
         return None, admission
 
     def _as_of_now(self, admission: Admission) -> Admission:
-        """An upload and a scan take their time: what the directory says now counts, not what it said before."""
+        """An upload, images and a scan take their time: what the directory says now counts, not what it said before."""
         snapshot = self.directory.current()
         if snapshot is admission.snapshot:
             return admission
-        scope = self.policy.scope(snapshot, admission.identity, admission.named)
+        scope = self.scopes.scope(snapshot, admission.identity, admission.named)
         return Admission(admission.identity, admission.named, snapshot, scope)
 
     def _stamp(
@@ -281,16 +393,18 @@ class Gateway:
         if request.endpoint.salt is None:
             record.stage("stamp", time.perf_counter() - began)
             return count(request, request_id=record.request_id), replicas
-        salt = self.keys.salt(unit, admission.snapshot.ring, self.wall_clock())
+        salt = self.salts.salt(unit, admission.snapshot.ring, self.wall_clock())
         if asked.presented is not None:
-            salt = self.keys.within(salt, asked.presented)
+            salt = self.salts.keys.within(salt, asked.presented)
         record.stamped(salt.fingerprint, salt.key_id, salt.epoch)
         stamped = stamp(request, salt, request_id=record.request_id, show_reuse=scope.show_reuse)
         record.stage("stamp", time.perf_counter() - began)
         return stamped, replicas
 
-    def _replicas(self, request: ClientRequest, scope: Scope) -> Sequence[Pool]:
-        """Who may take the request: of the engine by whose table it was read, also where a scan took its time."""
+    def _replicas(self, request: ClientRequest | UnfetchedRequest, scope: Scope) -> Sequence[Pool]:
+        """Who may take the request: of the engine by whose table it was read, also where images or a scan took their
+        time.
+        """
         operation = request.endpoint.operation
         if self.engines.endpoint(scope, request.model, operation) is not request.endpoint:
             raise EngineUnavailable(
@@ -306,14 +420,13 @@ class Gateway:
         self.engines.model(scope, wanted.model)
         return one_model(request, record, wanted.model)
 
-
-def _visit(request: web.BaseRequest, body: bytes) -> Visit:
-    path, _, query = request.raw_path.partition("?")
-    return Visit(
-        method=request.method,
-        path=path,
-        query=query,
-        headers=tuple(request.headers.items()),
-        body=body,
-        certificate=client_certificate(request),
-    )
+    def _visit(self, request: web.BaseRequest, body: bytes) -> Visit:
+        path, _, query = request.raw_path.partition("?")
+        return Visit(
+            method=request.method,
+            path=path,
+            query=query,
+            headers=tuple(request.headers.items()),
+            body=body,
+            certificate=self.policy.certificates.of(request),
+        )

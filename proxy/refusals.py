@@ -62,13 +62,14 @@ class ScopeRequired(Refusal):
 
 
 class Unauthenticated(Refusal):
-    """The parent of every 401. `challenge_error` is RFC 6750's `error`, absent where no credential was shown
-    (section 3).
+    """The parent of every 401. `challenge_error` is RFC 6750's or RFC 9449's `error`, None where no credential was
+    shown (RFC 6750 section 3); `challenge_description` goes with it, with nothing that a quoted string would escape.
     """
 
     status = 401
     openai_type = anthropic_type = "authentication_error"
     challenge_error: ClassVar[str | None] = "invalid_token"
+    challenge_description: ClassVar[str] = ""
 
 
 class CredentialRequired(Unauthenticated):
@@ -78,10 +79,20 @@ class CredentialRequired(Unauthenticated):
 
 class InvalidToken(Unauthenticated):
     code = "invalid_token"
+    challenge_description = "The access token is not valid here"
+
+
+class InvalidProof(Unauthenticated):
+    """The token may be good, but the request does not show that its sender holds the key of it (RFC 9449)."""
+
+    code = "invalid_token"
+    challenge_error = "invalid_dpop_proof"
+    challenge_description = "The DPoP proof is not valid for this request"
 
 
 class TokenExpired(Unauthenticated):
     code = "token_expired"
+    challenge_description = "The access token expired"
 
 
 class Forbidden(Refusal):

@@ -69,7 +69,16 @@ class Page(Enum):
     END_TOKEN_BY_FORM = ("POST", "/account/tokens/end")
 
 
-Wanted = Generate | ListModels | ResourceMetadata | Page
+@dataclass(frozen=True, slots=True)
+class Preflight:
+    """A browser asks on behalf of a page at `origin`, which is let in, whether it may send `method` with `headers`."""
+
+    origin: str
+    method: str
+    headers: tuple[str, ...]
+
+
+Wanted = Generate | ListModels | ResourceMetadata | Page | Preflight
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +103,7 @@ _GENERATE: Final[Mapping[tuple[str, str], Generate]] = {
 }
 
 
+_GENERATE_ROUTES: Final[Mapping[Generate, Route]] = {one: Route(one, one.path) for one in _GENERATE.values()}
 _PAGES: Final[Mapping[tuple[str, str], Page]] = {page.value: page for page in Page}
 
 
@@ -108,6 +118,8 @@ def find_route(method: str, target: str) -> Route:
     workspace, project, rest = _scope_in_path(path)
     prefix = "" if workspace is None else "/w/{workspace}/p/{project}"
     generate = _GENERATE.get((method, rest))
+    if generate is not None and workspace is None:
+        return _GENERATE_ROUTES[generate]
     if generate is not None:
         return Route(generate, prefix + rest, workspace, project)
     if method == "GET" and rest == "/v1/models":
@@ -125,6 +137,18 @@ def dialect_of(target: str) -> Dialect:
     return Dialect.ANTHROPIC if path.endswith(("/v1/messages", "/v1/messages/count_tokens")) else Dialect.OPENAI
 
 
+def resource_of(target: str) -> str:
+    """The base URL whose metadata document tells how to call this target, as a path; "" is the gate as a whole."""
+    match = _UNDER_BASE.match(target)
+    return "" if match is None else match[1]
+
+
+def is_for_people(target: str) -> bool:
+    """Whether the target is, or would be, one of saltgate's own pages: no other page's script has business there."""
+    path = target.partition("?")[0]
+    return path.startswith("/auth/") or path.partition("/account")[:2] == ("", "/account")
+
+
 def _metadata(method: str, resource: str) -> Route:
     """RFC 9728 section 3.1 puts the resource's own path behind the well-known one, and the document repeats it: so it
     must be a base URL of ours, not whatever was sent.
@@ -135,6 +159,7 @@ def _metadata(method: str, resource: str) -> Route:
 
 
 _BASE: Final = re.compile(f"/w/{NAME.pattern}/p/{NAME.pattern}/v1")
+_UNDER_BASE: Final = re.compile(f"({_BASE.pattern})(?=[/?]|\\Z)")
 
 
 def _scope_in_path(path: str) -> tuple[str | None, str | None, str]:
@@ -154,17 +179,25 @@ def _not_allowed() -> EndpointNotAllowed:
 
 def named_scope(route: Route, headers: Sequence[tuple[str, str]]) -> Named:
     """What path and headers name together. Raises InvalidRequest where they disagree or say something twice."""
-    workspace = _agreed("workspace", route.workspace, _single(headers, ORGANIZATION))
-    project = _agreed("project", route.project, _single(headers, PROJECT))
-    return Named(workspace, project, _single(headers, COLLECTION), _level(_single(headers, UNIT)))
+    said = _said(headers)
+    workspace = _agreed("workspace", route.workspace, said.get(ORGANIZATION))
+    project = _agreed("project", route.project, said.get(PROJECT))
+    return Named(workspace, project, said.get(COLLECTION), _level(said.get(UNIT)))
 
 
-def _single(headers: Sequence[tuple[str, str]], name: str) -> str | None:
-    values = {value for key, value in headers if key.lower() == name.lower()}
-    if len(values) > 1:
-        raise InvalidRequest(f"The header {name} is there twice with different values. Send it once.", param=name)
-    value = values.pop() if values else ""
-    return value or None
+_NAMING: Final = {name.lower(): name for name in (ORGANIZATION, PROJECT, COLLECTION, UNIT)}
+
+
+def _said(headers: Sequence[tuple[str, str]]) -> dict[str, str | None]:
+    """What each of the naming headers says; None and absent are the same."""
+    said: dict[str, str | None] = {}
+    for key, value in headers:
+        name = _NAMING.get(key.lower())
+        if name is None:
+            continue
+        if said.setdefault(name, value or None) != (value or None):
+            raise InvalidRequest(f"The header {name} is there twice with different values. Send it once.", param=name)
+    return said
 
 
 def _agreed(what: str, in_path: str | None, in_header: str | None) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import ssl
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -14,11 +15,17 @@ from config.settings import ClientCertificate, Directory, Engine, Issuer, Settin
 
 
 def listener_context(tls: Tls) -> ssl.SSLContext:
-    """The context of a listener. Raises OSError or ssl.SSLError where certificate and key do not fit."""
+    """The context of a listener. Raises OSError or ssl.SSLError where certificate and key do not fit.
+
+    With `client_ca` a client may show a certificate: one of another authority ends the connection, none does not.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
     _load(context, tls.certificate, tls.key)
+    if tls.client_ca is not None:
+        context.load_verify_locations(cafile=str(tls.client_ca))
+        context.verify_mode = ssl.CERT_OPTIONAL
     return context
 
 
@@ -37,7 +44,12 @@ def faulty_certificates(settings: Settings) -> Iterator[Fault]:
     """What of the configured certificates, keys and authorities cannot be used, tried before anything is served."""
     made: dict[str, Callable[[], ssl.SSLContext]] = {}
     if settings.public.tls is not None:
-        made["public.tls"] = partial(listener_context, settings.public.tls)
+        made["public.tls"] = partial(listener_context, replace(settings.public.tls, client_ca=None))
+        if settings.public.tls.client_ca is not None:
+            made["public.tls.client_ca"] = partial(client_context, settings.public.tls.client_ca, None)
+    for number, engine in enumerate(settings.engines):
+        if engine.media_private_ca is not None:
+            made[f"engines.{number}.media_private_ca"] = partial(client_context, engine.media_private_ca, None)
     for key, place in _places(settings):
         if place.ca is not None:
             made[f"{key}.ca"] = partial(client_context, place.ca, None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from typing import Final
 
 from aiohttp import HttpVersion10, HttpVersion11, web
@@ -31,12 +30,6 @@ def check_framing(request: web.BaseRequest) -> None:
         raise DoubtfulFraming("Send the body with a Content-Length, or as Transfer-Encoding: chunked in HTTP/1.1.")
 
 
-def client_certificate(request: web.BaseRequest) -> bytes | None:
-    """The certificate that the client showed to our own listener, in DER. The listener has verified it."""
-    tls = None if request.transport is None else request.transport.get_extra_info("ssl_object")
-    return tls.getpeercert(binary_form=True) if isinstance(tls, ssl.SSLObject) else None
-
-
 async def read_upload(
     request: web.BaseRequest, *, maximum_bytes: int, seconds: float, types: frozenset[str] = JSON
 ) -> bytes:
@@ -51,6 +44,8 @@ async def read_upload(
         if transport is not None:
             transport.write(_CONTINUE)
     try:
+        if request.content.is_eof():  # it came with its head: nothing to wait for
+            return _bounded(request.content.read_nowait(), maximum_bytes)
         async with asyncio.timeout(seconds):
             return await _collect(request, maximum_bytes)
     except TimeoutError:
@@ -83,6 +78,12 @@ async def _collect(request: web.BaseRequest, maximum_bytes: int) -> bytes:
             raise _too_large(maximum_bytes)
         pieces.append(piece)
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _bounded(body: bytes, maximum_bytes: int) -> bytes:
+    if len(body) > maximum_bytes:
+        raise _too_large(maximum_bytes)
+    return body
 
 
 def _too_large(maximum_bytes: int) -> BodyTooLarge:

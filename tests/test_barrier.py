@@ -12,11 +12,17 @@ from typing import Any
 
 import pytest
 
+from config.settings import Public
+from proxy.engines import body as body_bounds
+from proxy.engines.body import read_body
 from proxy.engines.kinds import VLLM
+from proxy.engines.profile import Operation
+from proxy.engines.stamp import count
 from proxy.isolation.salt import SaltKey, salt_for
 from proxy.isolation.unit import ProjectUnit
 from tests.engine.server import BARRIER
 from tests.parts.barrier import barrier
+from tests.proxy.engines.asking import ENDPOINT, body_of
 
 Message = MutableMapping[str, Any]
 KEY = b"barrier-key-0123456789"
@@ -143,9 +149,81 @@ async def test_the_pages_that_saltgate_asks_for_are_let_in(path: str) -> None:
     assert (wire.status, app.kinds) == (200, ["http"])
 
 
-async def test_counting_tokens_needs_no_salt_because_nothing_is_computed() -> None:
-    wire, _ = await asked(UNSALTED, on=scope("/v1/messages/count_tokens"))
-    assert wire.status == 200
+COUNT = "/v1/messages/count_tokens"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"system": "s", "tools": [{"name": "f", "input_schema": {"type": "image", "source": {}}}]},
+        {"system": [{"type": "text", "text": "s"}], "thinking": {"type": "adaptive"}, "output_config": {}},
+        {"messages": [{"role": "user", "content": [
+            {"type": "text", "text": "a"},
+            {"type": "tool_result", "tool_use_id": "1", "content": [{"type": "text", "text": "b"}], "is_error": False},
+            {"type": "tool_result", "tool_use_id": "1", "content": "c"},
+        ]}]},
+        {"messages": [{"role": "assistant", "content": [
+            {"type": "thinking", "thinking": "t", "signature": "s"},
+            {"type": "tool_use", "id": "1", "name": "f", "input": {"type": "image", "source": {"url": "http://x"}}},
+        ]}]},
+    ],
+)  # fmt: skip
+async def test_counting_tokens_of_texts_needs_no_salt_because_nothing_is_computed(fields: dict[str, object]) -> None:
+    body = json.dumps({"model": "tiny", "messages": [{"role": "user", "content": "Hi"}], **fields}).encode()
+    wire, app = await asked(body, on=scope(COUNT))
+    assert (wire.status, app.bodies) == (200, [body])
+
+
+IMAGE = {"type": "image", "source": {"type": "url", "url": "http://10.0.0.1/"}}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"messages": [{"role": "user", "content": [IMAGE]}]},
+        {"messages": [{"role": "user", "content": IMAGE}]},
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}, IMAGE]}]},
+        {"messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1", "content": [IMAGE]}]}]},
+        {"messages": [{"role": "user", "content": [{"type": "tool_result", "content": IMAGE}]}]},
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "x", "source": IMAGE["source"]}]}]},
+        {"messages": [{"role": "user", "content": [{"type": ["image"]}]}]},
+        {"messages": [{"role": "user", "content": [{"source": {}}]}]},
+        {"messages": [{"role": "user", "content": ["x"]}]},
+        {"messages": [{"role": "user", "content": 1}]},
+        {"messages": [{"role": "user", "content": "x", "image": IMAGE}]},
+        {"messages": ["x"]},
+        {"messages": {}},
+        {"messages": None},
+        {"system": [IMAGE]},
+        {"mm_processor_kwargs": {}},
+        {"cache_salt": SALT},
+    ],
+)
+async def test_of_media_nothing_is_counted(fields: dict[str, object]) -> None:
+    """Counting fills vLLM's processor cache, which knows no salt, and fetches what an address names."""
+    body = json.dumps({"model": "tiny", "messages": [{"role": "user", "content": "Hi"}], **fields}).encode()
+    assert "only texts are counted" in refused(*await asked(body, on=scope(COUNT)))
+
+
+async def test_what_saltgate_sends_to_be_counted_is_let_in() -> None:
+    content: list[object] = [
+        {"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}},
+        {"type": "tool_result", "tool_use_id": "1", "content": [{"type": "text", "text": "y"}], "is_error": None},
+    ]
+    asks = body_of(
+        Operation.COUNT_TOKENS,
+        messages=[{"role": "user", "content": content}],
+        system=[{"type": "text", "text": "s"}],
+        tools=[{"name": "f", "input_schema": {"type": "object"}}],
+        tool_choice={"type": "auto"},
+        thinking={"type": "adaptive"},
+        output_config={"effort": "low"},
+        chat_template_kwargs={"thinking": True},
+    )
+    sent = count(read_body(ENDPOINT[Operation.COUNT_TOKENS], asks), request_id="r-1")
+    wire, app = await asked(sent.body, on=scope(COUNT))
+    assert (wire.status, app.bodies) == (200, [sent.body])
 
 
 async def test_the_start_and_end_of_the_server_pass() -> None:
@@ -294,6 +372,68 @@ async def test_a_large_body_is_refused_before_it_is_read_and_while_it_is() -> No
     untold, app = await asked([b" " * 60] * 10, maximum_body_bytes=100)
     refused(untold, app)
     assert untold.read == 2
+
+
+JUNK: dict[str, bytes] = {
+    "objects": b"{},",
+    "lists": b"[],",
+    "members": b'{"a":1},',
+    "values": b"1,",
+    "texts": b'"",',
+}
+
+
+@pytest.mark.parametrize("path", [CHAT, COUNT])
+@pytest.mark.parametrize("junk", JUNK.values(), ids=JUNK.keys())
+async def test_a_body_made_to_keep_a_reader_busy_is_refused_before_it_is_decoded(path: str, junk: bytes) -> None:
+    """No JSON at all: were it decoded, the answer would be that it must be a JSON object."""
+    body = b"x" * barrier.LARGE_BODY_BYTES + junk * (max(barrier.MAXIMUM_COUNTS.values()) + 1)
+    assert "more objects or values" in refused(*await asked(body, on=scope(path)))
+
+
+def test_the_barrier_is_no_stricter_than_the_gate() -> None:
+    assert Public().max_body < barrier.MAXIMUM_BODY_BYTES
+    assert barrier.LARGE_BODY_BYTES > body_bounds.LARGE_BODY_BYTES
+    gates = (body_bounds.MAX_OBJECTS, body_bounds.MAX_LISTS, body_bounds.MAX_COLONS, body_bounds.MAX_VALUES)
+    assert all(ours > gate for ours, gate in zip(barrier.MAXIMUM_COUNTS.values(), gates, strict=True))
+    assert list(barrier.MAXIMUM_COUNTS) == [b"{", b"[", b":", b","]
+
+
+def test_a_small_body_or_one_of_long_texts_is_decoded_whatever_it_holds() -> None:
+    small = SALTED[:-1] + b',"x":[' + b"{}," * 200_000 + b"{}]}"
+    long = SALTED[:-1] + b',"x":"' + b"a" * 2_000_000 + b'"}'
+    assert all(barrier.read_members(body)["cache_salt"] == SALT for body in (small, long))
+
+
+def test_how_large_a_body_may_be_is_read_from_the_environment() -> None:
+    assert barrier.configured_maximum({}) == barrier.MAXIMUM_BODY_BYTES
+    assert barrier.configured_maximum({"SALTGATE_BARRIER_MAX_BODY": "1000"}) == 1000
+    for text in ("", "0", "-1", "1e9", "64MiB", "9" * 30, " 1"):
+        with pytest.raises(ValueError, match="SALTGATE_BARRIER_MAX_BODY"):
+            barrier.configured_maximum({"SALTGATE_BARRIER_MAX_BODY": text})
+
+
+@pytest.mark.parametrize("missing", ["method", "path", "headers", "root_path"])
+async def test_a_scope_that_lacks_something_is_refused_or_served_and_no_error(missing: str) -> None:
+    on = scope()
+    del on[missing]
+    wire, app = await asked(on=on)
+    if missing in ("method", "path"):
+        refused(wire, app)
+    else:
+        assert wire.status == 200
+
+
+@pytest.mark.parametrize(
+    "on", [{}, {"type": "http"}, {"type": "websocket"}, {"type": "http", "path": None}, {"type": "x"}, {"type": None}]
+)
+@pytest.mark.parametrize("key", [None, KEY])
+async def test_whatever_a_scope_is_it_reaches_no_engine(on: MutableMapping[str, Any], key: bytes | None) -> None:
+    app, wire = App(), Wire()
+    await barrier.Barrier(app, key=key)(on, wire.receive, wire.send)
+    assert not app.kinds
+    told = {"http": "http.response.start", "websocket": "websocket.close"}.get(str(on.get("type")))
+    assert [message["type"] for message in wire.sent[:1]] == ([] if told is None else [told])
 
 
 @pytest.mark.parametrize("length", [b"-1", b"+1", b"1e3", b"", b"9" * 5000, "\u00b2".encode()])

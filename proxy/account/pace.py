@@ -9,7 +9,7 @@ from typing import Final
 
 from proxy.refusals import RateLimited
 
-PER_MINUTE: Final = 60
+PER_MINUTE: Final = 30
 _WINDOW_SECONDS: Final = 60.0
 _CAPACITY: Final = 10_000
 

@@ -163,7 +163,7 @@ def _text(members: Mapping[str, Json], name: str) -> str:
 
 
 def _lifetime(value: Json) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < SHORTEST_LIFETIME:
+    if not isinstance(value, int) or value < SHORTEST_LIFETIME:  # true is 1, and too short
         raise InvalidRequest(
             f"Write expires_in as a whole number of seconds, {SHORTEST_LIFETIME} at least.", param="expires_in"
         )

@@ -44,6 +44,9 @@ PROVEN_PAUSE_SECONDS: Final = 300.0
 # A model's name becomes a label of metrics.
 MAXIMUM_MODELS: Final = 4096
 
+# What the verdict on the media cache is told under, beside the operations.
+IMAGES: Final = "images"
+
 _NOT_LISTED: Final = Finding(Verdict.UNKNOWN, "the engine lists no base model that it is configured to serve")
 
 _log = structlog.get_logger("saltgate.engines")
@@ -151,7 +154,9 @@ def served_by(engines: Sequence[Engine]) -> Mapping[str, Served]:
 
 
 class Observed(Protocol):
-    """Who is told of an engine's state, for metrics. `probed` is told the tokens of each probe's prompt."""
+    """Who is told of an engine's state, for metrics. `operation` is also IMAGES, for the media cache. `probed` is told
+    the tokens of each probe's prompt.
+    """
 
     def verdict(self, engine: str, replica: str, operation: str, verdict: Verdict) -> None: ...
 
@@ -276,6 +281,8 @@ class Engines:
         replica.suspend()
         for endpoint in engine.profile.salted:
             self._observed.verdict(engine.name, str(replica.pool.address), endpoint.operation.value, Verdict.UNKNOWN)
+        if engine.profile.takes_images:
+            self._observed.verdict(engine.name, str(replica.pool.address), IMAGES, Verdict.UNKNOWN)
 
     async def _hold(self, engine: Engine, replica: Replica, held: Leash) -> None:
         """As long as the leash holds: ask what is served, and prove. Raises EngineUnreachable where it never did."""
@@ -375,6 +382,7 @@ class Engines:
         if held.broken.is_set() or (finding.verdict is Verdict.UNKNOWN and replica.media.allows("strict")):
             return
         before, replica.media = replica.media, finding
+        self._observed.verdict(engine.name, address, IMAGES, finding.verdict)
         if not _says_the_same(before, finding):
             level = _log.error if finding.verdict is Verdict.FAILED else _log.info
             level(

@@ -24,7 +24,8 @@ from config.settings import Settings
 from proxy.app import configured_engine, issuer_tls
 from proxy.assurance.engines import Engine, served_by
 from proxy.cli.check_engine import replica_lines
-from proxy.cli.configuration import add_configuration
+from proxy.cli.check_images import image_lines
+from proxy.cli.configuration import add_configuration, tell_faults
 from proxy.cli.lines import Level, Line
 from proxy.directory.connect import open_store, removal_policy
 from proxy.directory.model import Workspace, user
@@ -75,8 +76,8 @@ class _Told:
         sys.stdout.write("\n".join(wrapped) + "\n")
         sys.stdout.flush()
 
-    def misconfigured(self, key: str, message: str) -> None:
-        sys.stderr.write(f"saltgate: {Fault(key, message)}\n")
+    def misconfigured(self, path: Path, fault: Fault) -> None:
+        tell_faults(path, [fault])
 
     def end(self) -> None:
         if self.has_fault:
@@ -94,8 +95,8 @@ class _Shown:
         self.has_fault |= line.level is Level.FAULT
         self._lines.append(line)
 
-    def misconfigured(self, key: str, message: str) -> None:
-        self.line(Line(Level.FAULT, "configuration", key, message))
+    def misconfigured(self, _: Path, fault: Fault) -> None:
+        self.line(Line(Level.FAULT, "configuration", fault.key, fault.message))
 
     def end(self) -> None:
         document = {"ok": not self.has_fault, "checks": [asdict(line) for line in self._lines]}
@@ -117,7 +118,7 @@ def _configuration(path: Path, show: _Told | _Shown) -> Settings | None:
                 show.line(Line(Level.WARNING, "configuration", "", warning))
             return loaded.settings
     for fault in faults:
-        show.misconfigured(fault.key, fault.message)
+        show.misconfigured(path, fault)
     return None
 
 
@@ -147,6 +148,7 @@ async def _check(settings: Settings, show: _Told | _Shown) -> None:
             for replica, url in zip(engine.replicas, configured.urls, strict=True):
                 lines = replica_lines(engine, replica, configured, url, SaltKey(key.id, key.secret.value))
                 parts.append(tasks.create_task(_collected(lines)))
+            parts.append(tasks.create_task(_collected(image_lines(configured))))
         for part in parts:
             for line in await part:
                 show.line(line)
@@ -207,9 +209,11 @@ async def _directory(settings: Settings) -> AsyncIterator[Line]:
         await store.close()
     reading = read(records, NOTHING_READ)
     snapshot = reading.snapshot
-    yield Line(
-        Level.OK, part, "", f"generation {snapshot.generation}, workspaces: {len(snapshot.directory.workspaces)}"
-    )
+    known = f"generation {snapshot.generation}, workspaces: {len(snapshot.directory.workspaces)}"
+    if reading.faults:
+        yield Line(Level.NOTE, part, "", f"{known}, without what is left out by the faults below")
+    else:
+        yield Line(Level.OK, part, "", known)
     for fault in reading.faults:
         yield Line(Level.FAULT, part, fault.key, f"{fault.message}. It is left out until it is mended")
     for line in (

@@ -9,7 +9,8 @@ from typing import Final
 
 from config.addresses import UnixAddress, is_loopback_host, upstream_address
 from config.settings import Engine as EngineSettings
-from proxy.assurance.engines import Engine, Replica
+from proxy.assurance.engines import IMAGES, Engine, Replica
+from proxy.assurance.media_proof import prove_media
 from proxy.assurance.outside import Outside, seen_from_outside
 from proxy.assurance.proof import Prover
 from proxy.assurance.verdict import DISTURBED, Finding, Verdict
@@ -92,6 +93,8 @@ async def _proofs(
                 finding = await prover.prove(endpoint, model, outside.about.declared(endpoint.path))
                 usable |= finding.is_served and finding.allows(engine.proof)
                 yield _proof(part, engine, endpoint, finding, outside)
+                if endpoint.media is not None:
+                    yield _media_proof(part, await prove_media(replica.pool, endpoint, model, key))
     except EngineUnreachable as error:
         yield Line(Level.FAULT, part, "", f"it went away while it was asked: {error}")
         return
@@ -122,6 +125,14 @@ def _proof(part: str, engine: Engine, endpoint: Endpoint, finding: Finding, outs
     else:
         level = Level.FAULT
     return Line(level, part, endpoint.path, message)
+
+
+def _media_proof(part: str, finding: Finding) -> Line:
+    message = f"{finding.verdict.value}. {finding.check[0].upper()}{finding.check[1:]}"
+    if finding.verdict is Verdict.PROVEN:
+        return Line(Level.OK, part, IMAGES, message)
+    level = Level.WARNING if finding == DISTURBED else Level.FAULT
+    return Line(level, part, IMAGES, f"{message}. No request with an image goes there")
 
 
 _FAILED: Final = (

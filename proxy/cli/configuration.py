@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
-from config.faults import ConfigurationFaults
+from config.faults import ConfigurationFaults, Fault
 from config.load import load
 from config.settings import Settings
 
@@ -21,9 +22,19 @@ def configured(arguments: argparse.Namespace) -> Settings | None:
     try:
         loaded = load(path)
     except ConfigurationFaults as faults:
-        for fault in faults.faults:
-            sys.stderr.write(f"saltgate: {fault}\n")
+        tell_faults(path, faults.faults)
         return None
     for warning in loaded.warnings:
         sys.stderr.write(f"saltgate: warning: {warning}\n")
     return loaded.settings
+
+
+def tell_faults(path: Path, faults: Iterable[Fault]) -> None:
+    """Every fault with the configuration that has it, one line each: there may be several files."""
+    for fault in faults:
+        sys.stderr.write(f"saltgate: {in_file(path, fault)}\n")
+
+
+def in_file(path: Path, fault: Fault) -> Fault:
+    """The fault with its file before its key; where the file itself is the fault, that is its key already."""
+    return fault if fault.key == str(path) else Fault(f"{path}: {fault.key}", fault.message)

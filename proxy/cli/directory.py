@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -42,6 +43,8 @@ from proxy.isolation.unit import (
     is_name,
 )
 
+_COMMENT: Final = re.compile(r"(?:^|\s)#", re.MULTILINE)
+_WRITES: Final = "; a file of [directory].file is written anew, without its comments"
 _IN_FORCE: Final = "In force on every worker within a second."
 
 
@@ -51,13 +54,13 @@ class WrongUsage(Exception):  # noqa: N818 - not an error of the program
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(metavar="ACTION", dest="action", required=True)
-    importing = _action(actions, "import", "make the directory exactly what FILE says, in one step")
+    importing = _action(actions, "import", f"make the directory exactly what FILE says, in one step{_WRITES}")
     importing.add_argument("file", type=Path, metavar="FILE", help="a directory file (TOML)")
     _action(actions, "export", "write the directory file to standard output")
     showing = _action(actions, "show", "list units with members, border, who shares, epoch and key; and who is blocked")
     showing.add_argument("--json", action="store_true", help="for programs")
     for name, summary in (("grant", "make a member of a project"), ("revoke", "end a membership of a project")):
-        membership = _action(actions, name, summary)
+        membership = _action(actions, name, summary + _WRITES)
         membership.add_argument("project", metavar="WORKSPACE/PROJECT")
         membership.add_argument("member", metavar="MEMBER", help="user:SUBJECT or group:NAME")
     for name, summary in (("block", "refuse a person or group everywhere"), ("unblock", "no longer refuse")):
@@ -97,20 +100,43 @@ async def _run(arguments: argparse.Namespace, settings: Settings) -> int:
         store = open_store(settings.directory, removal_policy(settings.isolation))
     except ValueError as error:
         raise WrongUsage(str(error)) from error
+    before = _text_of(settings.directory.file)
     try:
-        match arguments.action:
-            case "import":
-                return await _import(store, settings, arguments.file)
-            case "export":
-                return await _export(store)
-            case "show":
-                return await _show(store, settings, as_json=arguments.json)
-            case "grant" | "revoke" as action:
-                return await _change_membership(store, settings, action, arguments.project, arguments.member)
-            case action:
-                return await _change_block(store, settings, action, arguments.member, arguments.issuer)
+        return await _acted(store, arguments, settings)
     finally:
         await store.close()
+        _tell_lost_comments(settings.directory.file, before)
+
+
+async def _acted(store: Store, arguments: argparse.Namespace, settings: Settings) -> int:
+    match arguments.action:
+        case "import":
+            return await _import(store, settings, arguments.file)
+        case "export":
+            return await _export(store)
+        case "show":
+            return await _show(store, settings, as_json=arguments.json)
+        case "grant" | "revoke" as action:
+            return await _change_membership(store, settings, action, arguments.project, arguments.member)
+        case action:
+            return await _change_block(store, settings, action, arguments.member, arguments.issuer)
+
+
+def _text_of(file: Path | None) -> str | None:
+    """What stands in the directory file of [directory].file, as far as it can be read."""
+    try:
+        return None if file is None else file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+
+
+def _tell_lost_comments(file: Path | None, before: str | None) -> None:
+    """A change writes the whole file anew (`FileStore`): what people wrote beside the memberships is gone."""
+    if before is not None and _COMMENT.search(before) and _text_of(file) not in (None, before):
+        _tell(
+            f"warning: {file} was written anew, and its comments are gone. To keep comments, edit the file instead of "
+            "using this command: saltgate takes it over by itself"
+        )
 
 
 async def _import(store: Store, settings: Settings, file: Path) -> int:
@@ -192,7 +218,7 @@ def _directory_file(file: Path) -> Directory:
         raise WrongUsage(f"{file} cannot be read: byte {error.start} is not UTF-8; save it as UTF-8") from error
     except DirectoryFaults as error:
         raise DirectoryFaults(
-            [fault if fault.key else Fault(str(file), fault.message) for fault in error.faults]
+            [Fault(f"{file}: {fault.key}" if fault.key else str(file), fault.message) for fault in error.faults]
         ) from error
 
 

@@ -13,10 +13,18 @@ from typing import BinaryIO, Final
 from config.settings import Logs as LogSettings
 from config.settings import Settings
 from observability.logs import configure_logs
-from proxy.app import configured_engine, issuer_tls, key_ring, personal_tokens, policy
+from proxy.app import (
+    configured_engine,
+    isolation_rules,
+    issuer_tls,
+    key_ring,
+    personal_tokens,
+    policy,
+    sign_in_url,
+)
 from proxy.assurance.engines import Engines, Replica
 from proxy.assurance.verdict import Verdict
-from proxy.cli.configuration import add_configuration, configured
+from proxy.cli.configuration import add_configuration, configured, tell_faults
 from proxy.cli.engine_models import ask_models
 from proxy.cli.explanation import Explanation, explain, outcome
 from proxy.cli.explanation_shown import as_json, as_text
@@ -27,7 +35,9 @@ from proxy.directory.view import DirectoryView
 from proxy.gateway import Identities
 from proxy.identity import Identity
 from proxy.identity.callers import Callers
-from proxy.identity.issuers import open_issuers
+from proxy.identity.confirmation import Bound, Confirmation
+from proxy.identity.credential import Form, credential
+from proxy.identity.issuers import TrustedIssuers, open_issuers
 from proxy.identity.shown import Shown
 from proxy.identity.token import MAXIMUM_TOKEN_BYTES
 from proxy.refusals import Refusal
@@ -59,8 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     if settings is None:
         return 2
     faults = list(faulty_certificates(settings))
-    for fault in faults:
-        _tell(str(fault))
+    tell_faults(arguments.configuration, faults)
     if faults:
         return 2
     if sys.stdin.isatty():
@@ -103,24 +112,34 @@ async def _run(arguments: argparse.Namespace, settings: Settings, shown: tuple[s
             stack.callback(replica.pool.close)
         clock = time.time  # noqa: TID251 - the clock is handed out here
         issuers = await stack.enter_async_context(
-            open_issuers(settings.issuers, clock=clock, tls=issuer_tls(settings.issuers))
+            open_issuers(
+                settings.issuers,
+                clock=clock,
+                tls=issuer_tls(settings.issuers),
+                sign_in_url=sign_in_url(settings),
+            )
         )
         callers = Callers(issuers, personal=personal_tokens(settings, tokens))
         async with asyncio.TaskGroup() as group:
             identity = group.create_task(_identity(callers, arguments, shown))
+            bound = group.create_task(_bound(issuers, shown))
             away = group.create_task(_confirmed(view))
             asked = [group.create_task(_asked(replica)) for replica in replicas]
+        holder = bound.result()
         explanation = explain(
-            identity.result(),
+            identity.result() if holder is None else holder.caller,
             outcome(lambda: named_scope(find_route("POST", ASKED_PATH), _headers(arguments))),
             outcome(view.current),
             Engines(engines, keys.keys[settings.isolation.keys[0].id], _Nobody()),
             model=arguments.model,
             policy=policy(settings),
+            rules=isolation_rules(settings),
             keys=keys,
             now=clock(),
         )
     notes = [note for task in (away, *asked) if (note := task.result()) is not None]
+    if holder is not None:
+        notes.append(_what_is_shown(holder.confirmation))
     _say(arguments, explanation, notes, view.faults)
     return 1 if explanation.refusals else 0
 
@@ -133,6 +152,23 @@ async def _identity(
         return await identities.identify(shown)
     except Refusal as refusal:
         return refusal
+
+
+async def _bound(issuers: TrustedIssuers, shown: tuple[str, str]) -> Bound | None:
+    """Whom the token names, where a request would also have to show what it is bound to; None for any other."""
+    try:
+        presented = credential([shown])
+        found = await issuers.judged(presented.token) if presented.form is Form.SIGNED else None
+    except Refusal:
+        return None  # told as the identity's
+    return found if isinstance(found, Bound) else None
+
+
+def _what_is_shown(confirmation: Confirmation) -> str:
+    """What this explanation takes for granted."""
+    by_name = {"a DPoP proof": confirmation.key, "its client certificate": confirmation.certificate}
+    shown = [name for name, thumbprint in by_name.items() if thumbprint is not None]
+    return f"the token is bound: each request must also show {' and '.join(shown)}; this is explained as if it did"
 
 
 async def _confirmed(view: DirectoryView) -> str | None:

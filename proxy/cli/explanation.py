@@ -5,7 +5,7 @@ A step that fails ends the request; but what does not rest on it is still told, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -16,10 +16,12 @@ from proxy.directory.snapshot import Snapshot
 from proxy.engines.profile import Operation
 from proxy.gateway import Policy
 from proxy.identity import Identity
+from proxy.isolation.narrowing import Rule
 from proxy.isolation.ring import KeyRing
 from proxy.isolation.salt import Salt
-from proxy.isolation.scope import Scope
+from proxy.isolation.scope import Scope, narrowest
 from proxy.isolation.sharing import Decision
+from proxy.isolation.unit import Unit
 from proxy.refusals import EngineUnavailable, Refusal
 
 T = TypeVar("T")
@@ -47,6 +49,27 @@ class Sharing:
     not_entered: tuple[tuple[str, str], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Narrowing:
+    """The rules that hold in the workspace, each with the unit that a match would give, and the narrowest of these.
+
+    Only the running gate looks at requests: this one may match any of them, or none.
+    """
+
+    rules: tuple[tuple[str, Unit], ...]
+    narrowest: Unit
+
+
+@dataclass(frozen=True, slots=True)
+class WithinSalt:
+    """The caller is a saltgate ([[gates]]): each request has another salt, made of the unit's own and of that which it
+    stamped.
+    """
+
+    epoch: int
+    key_id: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
     """Each step's finding, the refusal that it raised, or None where it was not reached.
@@ -62,7 +85,8 @@ class Explanation:
     model: Serving | tuple[str, ...] | Refusal | None = None
     unit: Decision | Refusal | None = None
     sharing: Sharing | None = None
-    salt: Salt | Refusal | None = None
+    narrowing: Narrowing | None = None
+    salt: Salt | WithinSalt | Refusal | None = None
 
     @property
     def steps(self) -> tuple[tuple[str, object], ...]:
@@ -95,6 +119,7 @@ def explain(
     *,
     model: str | None,
     policy: Policy,
+    rules: Sequence[Rule],
     keys: KeyRing,
     now: float,
 ) -> Explanation:
@@ -116,8 +141,20 @@ def explain(
         scoped,
         unit=decision,
         sharing=_sharing(directory, policy, decision, model, frozenset(memberships(directory, identity))),
-        salt=outcome(lambda: keys.salt(decision.unit, directory.ring, now)),
+        narrowing=_narrowing(scope, model, [rule for rule in rules if rule.holds_in(scope.workspace)]),
+        salt=_salt(outcome(lambda: keys.salt(decision.unit, directory.ring, now)), from_gate=policy.is_gate(identity)),
     )
+
+
+def _narrowing(scope: Scope, model: str | None, rules: Sequence[Rule]) -> Narrowing | None:
+    if not rules:
+        return None
+    units = tuple((rule.name, scope.decision(model, rule.level).unit) for rule in rules)
+    return Narrowing(units, scope.decision(model, narrowest(rule.level for rule in rules)).unit)
+
+
+def _salt(salt: Salt | Refusal, *, from_gate: bool) -> Salt | WithinSalt | Refusal:
+    return WithinSalt(salt.epoch, salt.key_id) if from_gate and isinstance(salt, Salt) else salt
 
 
 def outcome(step: Callable[[], T]) -> T | Refusal:

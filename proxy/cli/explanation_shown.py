@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Final
 
-from proxy.cli.explanation import Explanation, Serving, Sharing
+from proxy.cli.explanation import Explanation, Narrowing, Serving, Sharing, WithinSalt
+from proxy.directory.membership import Named
 from proxy.directory.model import Fault
 from proxy.identity import Identity
 from proxy.isolation.salt import Salt
@@ -35,7 +36,7 @@ def as_text(explanation: Explanation, *, model: str | None, notes: Iterable[str]
 
 def as_json(explanation: Explanation, *, model: str | None, notes: Iterable[str], faults: Iterable[Fault]) -> str:
     """One document. What was refused or not reached is null, and named in `refusals` and `not_reached`."""
-    salt = explanation.salt if isinstance(explanation.salt, Salt) else None
+    salt = explanation.salt if isinstance(explanation.salt, Salt | WithinSalt) else None
     document = {
         "ok": not explanation.refusals,
         "refusals": [{"step": step} | refusal_document(refusal) for step, refusal in explanation.refusals],
@@ -49,9 +50,12 @@ def as_json(explanation: Explanation, *, model: str | None, notes: Iterable[str]
         "shared_by": who_shares(explanation.unit.unit) if isinstance(explanation.unit, Decision) else None,
         "projects": None if explanation.sharing is None else _names(explanation.sharing.projects),
         "not_entered": None if explanation.sharing is None else _names(explanation.sharing.not_entered),
+        "rules": None if explanation.unit is None else _rules(explanation.narrowing),
+        "narrowest_unit": explanation.narrowing and str(explanation.narrowing.narrowest),
         "epoch": salt and salt.epoch,
         "key": salt and salt.key_id,
-        "fingerprint": salt and salt.fingerprint,
+        "fingerprint": salt.fingerprint if isinstance(salt, Salt) else None,
+        "salt_depends_on_gate": isinstance(salt, WithinSalt),
         "notes": list(notes),
         "directory_faults": [{"key": fault.key, "message": fault.message} for fault in faults],
     }
@@ -130,6 +134,10 @@ def _border(explanation: Explanation, model: str | None) -> dict[str, object] | 
     return border_document(explanation.unit.border, workspace=scope.workspace, project=scope.project, model=model)
 
 
+def _rules(narrowing: Narrowing | None) -> list[dict[str, str]]:
+    return [{"name": name, "unit": str(unit)} for name, unit in narrowing.rules] if narrowing is not None else []
+
+
 def _names(projects: Iterable[tuple[str, str]]) -> list[str]:
     return [f"{workspace}/{project}" for workspace, project in projects]
 
@@ -154,14 +162,18 @@ def _told(explanation: Explanation, step: str, found: object, model: str | None)
             yield step, _told_scope(found)
         case Serving():
             yield from _told_serving(found)
+        case Named():
+            pass  # what the request names shows in the scope
         case tuple():
             yield step, f"none named; this scope may use {listed(found, at_most=_LISTED_AT_MOST) or 'none'}"
         case Decision():
             yield from _told_unit(explanation, found, model)
         case Salt():
             yield step, f"fingerprint {found.fingerprint}, epoch {found.epoch}, key {found.key_id}"
+        case WithinSalt():
+            yield step, _told_within(found)
         case _:
-            pass  # what the request names and what the directory says show in the scope
+            pass  # so does what the directory says
 
 
 def _told_identity(identity: Identity) -> Iterator[tuple[str, str]]:
@@ -206,6 +218,30 @@ def _told_unit(explanation: Explanation, decision: Decision, model: str | None) 
     yield "shared by", who_shares(decision.unit)
     if explanation.sharing is not None:
         yield from _told_sharing(explanation.sharing, decision.unit)
+    yield from _told_narrowing(explanation.narrowing, decision.unit)
+
+
+def _told_narrowing(narrowing: Narrowing | None, unit: Unit) -> Iterator[tuple[str, str]]:
+    if narrowing is None:
+        return
+    rules = [f"{name} ({found})" for name, found in narrowing.rules]
+    yield "rules", f"hold here and may narrow by content: {listed(rules, at_most=_LISTED_AT_MOST)}"
+    narrowest = narrowing.narrowest
+    if narrowest == unit:
+        yield "", "none of them makes this border narrower"
+        return
+    yield (
+        "",
+        f"where they find something, or cannot look, the border is {narrowest} at the narrowest, with its own salt",
+    )
+    yield "", f"that is shared by {who_shares(narrowest)}"
+
+
+def _told_within(salt: WithinSalt) -> str:
+    return (
+        "depends on the salt that this caller, a saltgate ([[gates]]), stamped: what it keeps apart is kept apart "
+        f"inside the unit (epoch {salt.epoch}, key {salt.key_id}), and a request without its salt is refused"
+    )
 
 
 def _told_sharing(sharing: Sharing, unit: Unit) -> Iterator[tuple[str, str]]:

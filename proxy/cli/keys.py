@@ -7,7 +7,7 @@ import asyncio
 import os
 import secrets
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +23,7 @@ from proxy.directory.records import Records
 from proxy.directory.rotation import pin_unit, raise_unit, rotate_ring, utc
 from proxy.directory.store import Store, StoreUnavailable
 from proxy.isolation.ring import Ring, record_name
-from proxy.isolation.unit import Unit, UserUnit, parse_unit
+from proxy.isolation.unit import ProjectUnit, Unit, UserUnit, WorkspaceUnit, parse_unit
 
 _OVER: Final = "24h"
 _IN_FORCE: Final = "In force on every worker within a second."
@@ -34,7 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     new = _action(
         actions,
         "new",
-        "write a new secret for [[isolation.keys]]; with -c also make the salt ring, where there is none",
+        "write a new secret for [[isolation.keys]]; with -c make the salt ring, where there is none, and a secret only "
+        "with --out",
     )
     new.add_argument(
         "--out", type=Path, metavar="FILE", help="write it there, for its owner alone, not to standard output"
@@ -52,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"how long the move takes, {_OVER} by default; 0s: all at once (a leaked key)",
     )
     rotating.add_argument("--key", metavar="ID", help="the key to move to; without it the configuration's first")
-    rotating.add_argument("--unit", metavar="UNIT", help="only this unit and those under it: raise its epoch, at once")
+    rotating.add_argument("--unit", metavar="UNIT", help="only this unit and what is in it: raise its epoch, at once")
     rotating.add_argument(
         "--unpin", action="store_true", help="with --unit: no key of its own any more; it follows the ring again"
     )
@@ -62,8 +63,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.action == "new":
-        # The secret comes first: a first configuration names the very file that this command is about to write.
-        status = _new_secret(arguments.out)
+        # The secret comes first: a first configuration names the very file that this command is about to write. One
+        # that went to standard output could not be in a configuration that is read now.
+        makes_secret = arguments.out is not None or arguments.configuration is None
+        status = _new_secret(arguments.out) if makes_secret else 0
         if status != 0 or arguments.configuration is None:
             return status
     settings = configured(arguments)
@@ -126,7 +129,7 @@ async def _run(arguments: argparse.Namespace, settings: Settings) -> int:
     try:
         match arguments.action:
             case "new":
-                return await _make_ring(store, settings.isolation.keys[0].id)
+                return await _make_ring(store, settings.isolation.keys[0].id, wrote_secret=arguments.out is not None)
             case "list":
                 return await _list(store, settings, json=arguments.json)
             case _ if arguments.unit is not None:
@@ -137,8 +140,10 @@ async def _run(arguments: argparse.Namespace, settings: Settings) -> int:
         await store.close()
 
 
-async def _make_ring(store: Store, first_key: str) -> int:
+async def _make_ring(store: Store, first_key: str, *, wrote_secret: bool) -> int:
     change = await store.change(make_first_ring(first_key))
+    if not wrote_secret:
+        _tell("no secret was made, for the configuration has its keys; for another one name a new file with --out")
     if change.ring is not None:
         _tell(
             f"made the salt ring {change.ring.id}: "
@@ -152,7 +157,7 @@ async def _list(store: Store, settings: Settings, *, json: bool) -> int:
     for fault in listing.faults:
         _tell(f"{fault.key}: {fault.message}" if fault.key else fault.message)
     sys.stdout.write(as_json(listing) if json else as_text(listing))
-    return 0
+    return 0 if listing.ring is not None else 1
 
 
 async def _rotate_ring(store: Store, settings: Settings, arguments: argparse.Namespace) -> int:
@@ -228,7 +233,7 @@ def _told_rotation(ring: Ring, key_id: str) -> str:
 def _told_unit(unit: Unit, change: Change) -> str:
     if change.is_empty:
         return f"{named(unit)} uses that key by its own record already."
-    told = f"{named(unit)} has a new salt, and so has every unit under it." if change.raises else ""
+    told = f"{named(unit)} has a new salt{_UNDER.get(type(unit), '')}." if change.raises else ""
     if change.unit_key is not None:
         key_id = change.unit_key[1]
         own = (
@@ -238,6 +243,13 @@ def _told_unit(unit: Unit, change: Change) -> str:
     if str(unit) == "deployment" and change.raises:
         told += " That is the unit that all share; workspaces and what is in them are not under it."
     return f"{told} {_IN_FORCE}"
+
+
+# Which units lie under which (contract section 7). Teams, collections and people have none under them.
+_UNDER: Final[Mapping[type[Unit], str]] = {
+    WorkspaceUnit: ", and so has every unit in it",
+    ProjectUnit: ", and so has each person's own unit in it",
+}
 
 
 def _warnings(records: Records, key_id: str) -> Iterator[str]:

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from config.settings import Issuer, Settings
-from proxy.cli.configuration import add_configuration, configured
+from proxy.cli.configuration import add_configuration, configured, tell_faults
 from proxy.cli.local_issuer import OWNER, local_folder, tell_new_owner
 from proxy.engines.kinds import faulty_fields
 from proxy.server import CannotListen, serve
@@ -30,8 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
     if settings is None:
         return 2
     faults = [*faulty_certificates(settings), *faulty_fields(settings)]
-    for fault in faults:
-        sys.stderr.write(f"saltgate: {fault}\n")
+    tell_faults(arguments.configuration, faults)
     if faults:
         return 2
     try:

@@ -80,7 +80,7 @@ class FileStore:
             records = _records(state, b"", (), now=self._clock())
             change = deed(records)
             if change.whole is None and change.workspaces and self._faults:
-                raise ChangeRefused(f"{self._file} has faults; mend it first: {DirectoryFaults(self._faults)}")
+                raise ChangeRefused(f"{self._file} has faults; mend them first: {DirectoryFaults(self._faults)}")
             time.sleep(pause_before(change, records))
             self._write_file(change, state)
             if not change.is_empty:
@@ -104,7 +104,7 @@ class FileStore:
         try:
             directory = directory_from_toml(self._file.read_text(encoding="utf-8"))
         except DirectoryFaults as error:
-            self._faults = error.faults
+            self._faults = tuple(self._in_file(fault) for fault in error.faults)
         except (OSError, UnicodeDecodeError) as error:
             self._faults = (Fault(str(self._file), f"cannot be read: {error}"),)
         else:
@@ -112,6 +112,9 @@ class FileStore:
             if self._faults:
                 return  # not met: it is tried again, for the records may be mended without touching the file
         self._met = self._seen = version
+
+    def _in_file(self, fault: Fault) -> Fault:
+        return Fault(f"{self._file}: {fault.key}" if fault.key else str(self._file), fault.message)
 
     def _bring_up_to(self, directory: Directory) -> tuple[Fault, ...]:
         """Makes the records say what the file says, or gives why not."""

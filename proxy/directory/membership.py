@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from heapq import merge
 from itertools import groupby, islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from proxy.directory.model import Member, Project, Workspace, group, user
 from proxy.directory.snapshot import Snapshot
@@ -41,8 +41,7 @@ _NAME_BOTH: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Named:
+class Named(NamedTuple):
     """What the request itself names, as sent: headers or path. None where it names nothing."""
 
     workspace: str | None = None

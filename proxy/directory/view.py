@@ -82,6 +82,12 @@ class DirectoryView:
         """Waits until the next snapshot is in force. The first reading counts."""
         await self._next.wait()
 
+    async def next_after(self, snapshot: Snapshot | None) -> Snapshot:
+        """The snapshot in force, as soon as there is one that is not this."""
+        while self._confirmed is None or self._reading.snapshot is snapshot:
+            await self._next.wait()
+        return self._reading.snapshot
+
     async def follow(self) -> None:
         """Keeps the view true until cancelled. Whatever happens to the store, it begins again within a second."""
         pause = _FIRST_PAUSE_SECONDS

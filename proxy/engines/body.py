@@ -6,14 +6,15 @@ In two steps, because the model in the body tells which engine's table it is.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from msgspec import Raw
 
-from proxy.engines.media import count_images
+from proxy.engines.media import count_images, data_url, remote_images, with_data
 from proxy.engines.members import FALSE, NULL, STRING, TRUE, kind, read_object, read_text
 from proxy.engines.profile import MAX_MODEL_CHARACTERS, Endpoint, Operation
+from proxy.engines.remote import Address, Remote
 from proxy.refusals import InvalidRequest
 
 # A few bytes of JSON become a whole object in memory, so a large body has bounds beside the one on bytes: more objects,
@@ -21,6 +22,7 @@ from proxy.refusals import InvalidRequest
 # do, and even that costs as much as decoding: small bodies are spared it.
 LARGE_BODY_BYTES: Final = 2**20
 MAX_OBJECTS: Final = 2**18
+MAX_LISTS: Final = 2**18
 MAX_COLONS: Final = 2**18
 MAX_VALUES: Final = 2**21
 
@@ -51,6 +53,34 @@ class ClientRequest:
     images: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class UnfetchedRequest:
+    """A checked request with images that are elsewhere: no step that leads to an engine takes it. Only `read_request`
+    makes one, and only `with_images` makes a `ClientRequest` of it.
+
+    `remote` is never empty; an address that is named twice is in it twice. Each image may have `most_bytes`.
+    """
+
+    endpoint: Endpoint
+    remote: tuple[Remote, ...] = field(repr=False)
+    most_bytes: int
+    opened: OpenBody = field(repr=False)
+
+    @property
+    def model(self) -> str:
+        return self.opened.model
+
+    @property
+    def images(self) -> int:
+        """How many of its images are elsewhere: at least one."""
+        return len(self.remote)
+
+    @property
+    def size_bytes(self) -> int:
+        """How much JSON it is without its images."""
+        return sum(map(len, self.opened.members.values()))
+
+
 def open_body(body: bytes) -> OpenBody:
     """The members of `body`, a JSON object in UTF-8 (RFC 8259 section 8.1). Raises InvalidRequest."""
     _check_encoding(body)
@@ -60,11 +90,33 @@ def open_body(body: bytes) -> OpenBody:
 
 
 def read_body(endpoint: Endpoint, body: bytes) -> ClientRequest:
-    """Both steps at once, where the endpoint is known beforehand. Raises InvalidRequest."""
-    return read_request(endpoint, open_body(body))
+    """Both steps at once, where the endpoint is known beforehand. Raises InvalidRequest, also for images that are
+    elsewhere: here nobody fetches them.
+    """
+    request = read_request(endpoint, open_body(body))
+    if isinstance(request, UnfetchedRequest):
+        raise InvalidRequest("Images must be in the request itself.", param=request.remote[0].where)
+    return request
 
 
-def read_request(endpoint: Endpoint, opened: OpenBody) -> ClientRequest:
+def with_images(request: UnfetchedRequest, images: Mapping[Address, bytes]) -> ClientRequest:
+    """The request as if the client had sent the images itself: it is read again, with their data in the place of their
+    addresses, and every rule for such images holds. Raises InvalidRequest, and ValueError where an image is missing.
+    """
+    place = request.endpoint.media
+    if place is None:
+        raise ValueError(f"{request.endpoint.path} takes no images")
+    for remote in request.remote:
+        _check_image(remote, images)
+    members = dict(request.opened.members)
+    members[place.field] = with_data(members[place.field], {one.url: data for one, data in images.items()})
+    whole = read_request(request.endpoint, replace(request.opened, members=members))
+    if isinstance(whole, UnfetchedRequest):
+        raise ValueError("an image is still elsewhere")  # noqa: TRY004 - a fault of whoever fetched
+    return whole
+
+
+def read_request(endpoint: Endpoint, opened: OpenBody) -> ClientRequest | UnfetchedRequest:
     """The request in a body. Raises InvalidRequest.
 
     Names are compared decoded. A member named twice is refused at every level that is opened: the body, messages,
@@ -81,6 +133,10 @@ def read_request(endpoint: Endpoint, opened: OpenBody) -> ClientRequest:
             fields[name] = admitted
     _check_echo(endpoint, fields)
     images = _count_images(endpoint, fields)
+    remote = _remote_images(endpoint, fields) if images else ()
+    if remote and endpoint.media is not None:
+        checked = replace(opened, members={**members, endpoint.media.field: fields[endpoint.media.field]})
+        return UnfetchedRequest(endpoint, remote, endpoint.media.most_bytes, checked)
     fields["model"] = members["model"]
     if stream:
         fields["stream"] = members["stream"]
@@ -99,7 +155,8 @@ def _check_encoding(body: bytes) -> None:
 def _check_size(body: bytes) -> None:
     if len(body) <= LARGE_BODY_BYTES:
         return
-    if body.count(b"{") > MAX_OBJECTS or body.count(b":") > MAX_COLONS or body.count(b",") > MAX_VALUES:
+    bounds = ((b"{", MAX_OBJECTS), (b"[", MAX_LISTS), (b":", MAX_COLONS), (b",", MAX_VALUES))
+    if any(body.count(mark) > most for mark, most in bounds):
         raise InvalidRequest("The body holds more objects or values than can be answered.", reason="too_many_values")
 
 
@@ -142,6 +199,25 @@ def _count_images(endpoint: Endpoint, fields: Mapping[str, Raw]) -> int:
     if images > place.most:
         raise InvalidRequest(f"{place.field} must hold at most {place.most} images.", param=place.field)
     return images
+
+
+def _remote_images(endpoint: Endpoint, fields: Mapping[str, Raw]) -> tuple[Remote, ...]:
+    place = endpoint.media
+    if place is None or place.elsewhere is None:
+        return ()
+    return remote_images(place.field, fields[place.field], place.elsewhere)
+
+
+def _check_image(remote: Remote, images: Mapping[Address, bytes]) -> None:
+    data = images.get(remote.address)
+    if data is None:
+        raise ValueError("an image was not fetched")
+    try:
+        data_url(data[:16])
+    except ValueError as error:
+        raise InvalidRequest(
+            f"{remote.where} must be the address of an image: {error}.", param=remote.where, reason="media_type"
+        ) from error
 
 
 def _check_echo(endpoint: Endpoint, fields: Mapping[str, Raw]) -> None:

@@ -96,9 +96,13 @@ VLLM_CHAT_PARTS: Final = parts(
 )
 # OpenAI's own.
 CHAT_PARTS: Final = parts({**texts("text"), "refusal": Shape(frozenset({"type", "refusal"}), text="refusal")})
+# Arguments are a string, or at some engines an object; they are the caller's own and not looked into.
+_CALLED: Final = Shape(frozenset({"name", "arguments"}), texts=frozenset({"name"}))
 _TOOL_CALLS: Final = Opens(
     tag="type",
-    shapes={"function": Shape(frozenset({"id", "type", "function"}))},
+    shapes={
+        "function": Shape(frozenset({"id", "type", "function"}), texts=frozenset({"id"}), inner={"function": _CALLED})
+    },
     untagged="function",
 )
 
@@ -119,10 +123,17 @@ def chat_messages(content: Opens, *more: str) -> Opens:
     )
 
 
-def chat_tools(limits: EngineLimits, *more: str) -> Opens:
+def chat_tools(limits: EngineLimits, *flags: str) -> Opens:
+    """Functions; `flags` pass beside OpenAI's own members, at the tool and at its function."""
+    function = Shape(
+        frozenset({"name", "description", "parameters", "strict", *flags}),
+        texts=frozenset({"name", "description"}),
+        flags=frozenset({"strict", *flags}),
+    )
+    tool = Shape(frozenset({"type", "function", *flags}), flags=frozenset(flags), inner={"function": function})
     return Opens(
         tag="type",
-        shapes={"function": Shape(frozenset({"type", "function", *more}))},
+        shapes={"function": tool},
         untagged="function",
         extent=tools_extent(limits),
     )
@@ -132,9 +143,16 @@ def chat_tools(limits: EngineLimits, *more: str) -> Opens:
 
 NO_STORE: Final = "This deployment keeps no responses. Send the earlier items in input."
 _OUTPUT: Final = parts(texts("input_text"))
+
+
+def _texts_only(*members: str, **opens: Opens) -> Shape:
+    return Shape(frozenset({"type", *members, *opens}), texts=frozenset(members), opens=opens)
+
+
 _ITEMS: Final[Mapping[str, Shape]] = {
     "message": Shape(
         frozenset({"type", "id", "role", "content", "status"}),
+        texts=frozenset({"id", "status"}),
         one_of={"role": frozenset({"system", "developer", "user", "assistant"})},
         opens={
             "content": parts(
@@ -147,15 +165,16 @@ _ITEMS: Final[Mapping[str, Shape]] = {
     ),
     "reasoning": Shape(
         frozenset({"type", "id", "summary", "content", "encrypted_content", "status"}),
+        texts=frozenset({"id", "encrypted_content", "status"}),
         opens={
             "summary": Opens(tag="type", shapes=texts("summary_text")),
             "content": Opens(tag="type", shapes=texts("reasoning_text")),
         },
     ),
-    "function_call": Shape(frozenset({"type", "id", "call_id", "name", "arguments", "status"})),
-    "function_call_output": Shape(frozenset({"type", "id", "call_id", "output", "status"}), opens={"output": _OUTPUT}),
-    "custom_tool_call": Shape(frozenset({"type", "id", "call_id", "name", "input"})),
-    "custom_tool_call_output": Shape(frozenset({"type", "id", "call_id", "output"}), opens={"output": _OUTPUT}),
+    "function_call": _texts_only("id", "call_id", "name", "arguments", "status"),
+    "function_call_output": _texts_only("id", "call_id", "status", output=_OUTPUT),
+    "custom_tool_call": _texts_only("id", "call_id", "name", "input"),
+    "custom_tool_call_output": _texts_only("id", "call_id", output=_OUTPUT),
 }
 
 
@@ -171,30 +190,48 @@ def responses_input(*types: str) -> Opens:
     )
 
 
+def _tool(schema: str) -> Shape:
+    """A tool whose arguments have the schema under this name."""
+    return Shape(
+        frozenset({"type", "name", "description", schema, "strict", "defer_loading"}),
+        texts=frozenset({"name", "description"}),
+        flags=frozenset({"strict", "defer_loading"}),
+    )
+
+
 def responses_tools(limits: EngineLimits, *types: str) -> Opens:
     """Tools of these types, all run by the caller: others would run in the engine's network
     (vllm/entrypoints/mcp/tool_server.py).
     """
     shapes = {
-        "function": Shape(frozenset({"type", "name", "description", "parameters", "strict", "defer_loading"})),
-        "custom": Shape(frozenset({"type", "name", "description", "format"})),
+        "function": _tool("parameters"),
+        "custom": Shape(
+            frozenset({"type", "name", "description", "format"}),
+            texts=frozenset({"name", "description"}),
+            inner={"format": _texts_only("syntax", "definition")},
+        ),
     }
     return Opens(tag="type", shapes={name: shapes[name] for name in types}, extent=tools_extent(limits))
 
 
 # Messages. vLLM turns blocks into chat parts (vllm/entrypoints/anthropic/serving.py).
 
-_RESULTS: Final = parts(
-    {**texts("text"), "tool_reference": Shape(frozenset({"type", "tool_name", "name"}))},
-)
+_RESULTS: Final = parts({**texts("text"), "tool_reference": _texts_only("tool_name", "name")})
 _BLOCKS: Final = parts(
     {
         **texts("text"),
-        "thinking": Shape(frozenset({"type", "thinking", "signature"}), text="thinking"),
-        "redacted_thinking": Shape(frozenset({"type", "data"})),
-        "tool_use": Shape(frozenset({"type", "id", "name", "input"})),
-        "tool_result": Shape(frozenset({"type", "tool_use_id", "content", "is_error"}), opens={"content": _RESULTS}),
-        "tool_reference": Shape(frozenset({"type", "tool_name", "name"})),
+        "thinking": Shape(
+            frozenset({"type", "thinking", "signature"}), text="thinking", texts=frozenset({"signature"})
+        ),
+        "redacted_thinking": _texts_only("data"),
+        "tool_use": Shape(frozenset({"type", "id", "name", "input"}), texts=frozenset({"id", "name"})),
+        "tool_result": Shape(
+            frozenset({"type", "tool_use_id", "content", "is_error"}),
+            texts=frozenset({"tool_use_id"}),
+            flags=frozenset({"is_error"}),
+            opens={"content": _RESULTS},
+        ),
+        "tool_reference": _texts_only("tool_name", "name"),
     }
 )
 MESSAGES: Final = Opens(
@@ -210,7 +247,7 @@ def messages_tools(limits: EngineLimits) -> Opens:
     """A tool with a type of its own is one of Anthropic's, which vLLM has not."""
     return Opens(
         tag="type",
-        shapes={"custom": Shape(frozenset({"type", "name", "description", "input_schema", "strict", "defer_loading"}))},
+        shapes={"custom": _tool("input_schema")},
         untagged="custom",
         extent=tools_extent(limits),
     )

@@ -1,4 +1,5 @@
-"""What no client sets on any engine, under whatever name an engine may read it. No configuration can add one of these.
+"""What no client sets on any engine, under whatever name an engine may read it. No configuration can add one of these
+(`additions.py`).
 
 Each endpoint of each kind drops them, whether its engine knows the name or not: what a later version would make of it
 stays out, too.
@@ -6,7 +7,6 @@ stays out, too.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -93,23 +93,3 @@ FORBIDDEN: Final[Mapping[str, Line]] = {
         },
     ),
 }
-
-_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
-# Words that speak of a border or of where a cache lies, also in a field of tomorrow.
-_WORDS: Final = (
-    "salt", "cache", "transfer", "tenant", "namespace", "uuid", "session", "adapter", "lora", "rank", "hash", "routing",
-    "embeds", "isolation", "partition", "affinity", "worker", "image", "audio", "video", "_ids",
-)  # fmt: skip
-
-
-def why_not_added(name: str) -> str | None:
-    """Why a field of this name can never be let pass by an operator; None where it could."""
-    if not _NAME.fullmatch(name):
-        return "is no name of a field: write 1 to 64 letters, digits and underscores, a letter first"
-    line = FORBIDDEN.get(name.lower())
-    if line is not None:
-        return f"can never pass: {line.reason}"
-    word = next((word for word in _WORDS if word in name.lower()), None)
-    if word is not None:
-        return f'can never pass: with "{word}" in its name it may choose the border of a cache'
-    return None

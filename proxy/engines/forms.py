@@ -9,7 +9,8 @@ import msgspec
 from msgspec import Meta
 
 from config.settings import EngineLimits
-from proxy.engines.rules import MAX_TOKEN_ID, Extent, Passes, Refuses, Rule, Schema
+from proxy.engines.extent import MAX_PATTERN_CHARACTERS, Extent
+from proxy.engines.rules import MAX_TOKEN_ID, Passes, Refuses, Rule, Schema
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm
@@ -81,13 +82,85 @@ def schema(form: TypeForm[object], must_be: str, limits: EngineLimits, *format_a
     return Schema(msgspec.json.Decoder(form), must_be, schema_extent(limits), format_at)
 
 
+_Name = Annotated[str, Meta(max_length=256)]
+_Level = Annotated[str, Meta(max_length=32)]
+
+
+class _JSONSchema(msgspec.Struct, forbid_unknown_fields=True):
+    name: _Name | None = None
+    description: str | None = None
+    schema: object = None
+    strict: bool | None = None
+
+
+class _StructuralTag(msgspec.Struct, forbid_unknown_fields=True):
+    begin: str
+    end: str
+    schema: object = None
+
+
+class _ResponseFormat(msgspec.Struct, forbid_unknown_fields=True):
+    """OpenAI's, and beside it what vLLM (LegacyStructuralTagResponseFormat, StructuralTagResponseFormat) and
+    TensorRT-LLM (ResponseFormat) read; `schema` beside the type also comes from SDKs of other providers.
+    """
+
+    type: _Level
+    json_schema: _JSONSchema | None = None
+    schema: object = None
+    structures: list[_StructuralTag] | None = None
+    triggers: list[str] | None = None
+    format: object = None
+    regex: str | None = None
+    ebnf: str | None = None
+
+
+class _TextFormat(msgspec.Struct, forbid_unknown_fields=True):
+    type: _Level
+    name: _Name | None = None
+    description: str | None = None
+    schema: object = None
+    strict: bool | None = None
+
+
+class _ResponsesText(msgspec.Struct, forbid_unknown_fields=True):
+    format: _TextFormat | None = None
+    verbosity: _Level | None = None
+
+
+class _OutputFormat(msgspec.Struct, forbid_unknown_fields=True):
+    type: _Level
+    schema: object = None
+
+
+class _TaskBudget(msgspec.Struct, forbid_unknown_fields=True):
+    type: _Level
+    total: TokenCount
+    remaining: TokenCount | None = None
+
+
+class _OutputConfig(msgspec.Struct, forbid_unknown_fields=True):
+    effort: _Level | None = None
+    format: _OutputFormat | None = None
+    task_budget: _TaskBudget | None = None
+
+
 def response_format(limits: EngineLimits) -> Schema:
-    return schema(dict[str, object], "an object", limits, "type")
+    return schema(_ResponseFormat, "an object with a type, such as json_schema and that", limits, "type")
+
+
+def responses_text(limits: EngineLimits) -> Schema:
+    return schema(_ResponsesText, "an object of format and verbosity", limits, "format", "type")
+
+
+def output_config(limits: EngineLimits) -> Schema:
+    return schema(_OutputConfig, "an object of effort, format and task_budget", limits, "format", "type")
 
 
 def regex(limits: EngineLimits) -> Schema:
     """Bounded further than other grammars: compiling it may cost much more than its length."""
-    return schema(Annotated[str, Meta(max_length=4096)], "a string of at most 4096 characters", limits)
+    return schema(
+        Annotated[str, Meta(max_length=MAX_PATTERN_CHARACTERS)], "a string of at most 4096 characters", limits
+    )
 
 
 def grammar(limits: EngineLimits) -> Schema:
@@ -112,16 +185,16 @@ TEMPLATE: Final[Mapping[str, Rule]] = {
 }
 
 
-class _Function(msgspec.Struct):
+class _Function(msgspec.Struct, forbid_unknown_fields=True):
     name: Annotated[str, Meta(min_length=1, max_length=256)]
 
 
-class _ChatToolChoice(msgspec.Struct):
+class _ChatToolChoice(msgspec.Struct, forbid_unknown_fields=True):
     type: Literal["function"]
     function: _Function
 
 
-class _ResponsesToolChoice(msgspec.Struct):
+class _ResponsesToolChoice(msgspec.Struct, forbid_unknown_fields=True):
     type: Literal["function", "custom"]
     name: Annotated[str, Meta(min_length=1, max_length=256)]
 
@@ -131,9 +204,14 @@ CHAT_TOOL_CHOICE: Final = passes(Literal["none", "auto", "required"] | _ChatTool
 RESPONSES_TOOL_CHOICE: Final = passes(Literal["none", "auto", "required"] | _ResponsesToolChoice, _TOOL_CHOICES)
 
 
-class _Reasoning(msgspec.Struct):
-    effort: Annotated[str, Meta(max_length=16)] | None = None
-    summary: Annotated[str, Meta(max_length=16)] | None = None
+class _Reasoning(msgspec.Struct, forbid_unknown_fields=True):
+    """All that OpenAI's SDK has; engines read `effort`."""
+
+    effort: _Level | None = None
+    summary: _Level | None = None
+    generate_summary: _Level | None = None
+    context: _Level | None = None
+    mode: _Level | None = None
 
 
-REASONING: Final = passes(_Reasoning, "an object with effort and summary")
+REASONING: Final = passes(_Reasoning, "an object of effort, summary, generate_summary, context and mode")

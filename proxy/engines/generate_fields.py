@@ -12,6 +12,7 @@ from proxy.engines.kinds import PROFILES
 from proxy.engines.kinds.vllm import vllm_with_images
 from proxy.engines.media import TYPES
 from proxy.engines.profile import Endpoint, Line, Profile
+from proxy.engines.remote import MAX_ADDRESS_CHARACTERS
 from proxy.engines.rules import Drops, Opens, Passes, Prompts, Refuses, Rule, Schema, Shape
 
 FIELDS: Final = Path(__file__).with_name("fields.md")
@@ -21,7 +22,8 @@ _PREFACE: Final = """# What reaches an engine, field by field
 This page is made from `proxy/engines/` by `python -m proxy.engines.generate_fields`; a test compares it. The bounds are
 those of `[engines.limits]` where the configuration says nothing.
 
-- **passes**: sent as the client wrote it, byte for byte, where it has the form that is told; null says "not given".
+- **passes**: sent as the client wrote it, byte for byte, where it has the form that is told; null says "not given". An
+  object that has another member, or one twice, is refused with that member's name.
 - **opened**: an array whose objects are looked into. Only the listed members of them pass, the others are left out,
   and what is of no listed kind is refused. Below them (schemas, arguments, texts) nothing is read or changed.
 - **dropped**: left out, and the client's answer stays the same.
@@ -29,10 +31,11 @@ those of `[engines.limits]` where the configuration says nothing.
   ask for nothing and are left out.
 - **forced**: sent by saltgate, whatever the client says.
 
-A field that is in no table is dropped. A member that is named twice is 400 at every level that is opened. Names are
-compared decoded, so no escape of a name escapes its rule. The source is the engine's file that says what it does with
-the field. To the engine go these header lines and no other: `Host`, `Accept`, `Accept-Encoding: identity`,
-`Authorization` (the engine's own key, where one is configured), `X-Request-Id` and `traceparent` (saltgate's own),
+A field that is in no table is dropped. A member that is named twice is 400 at every level that is opened, and anywhere
+in an object that passes or is bounded. Names are compared decoded, so no escape of a name escapes its rule. The source
+is the engine's file that says what it does with the field. To the engine go these header lines and no other: `Host`,
+`Accept`, `Accept-Encoding: identity`, `Authorization` (the engine's own key, where one is configured), `X-Request-Id`
+and `traceparent` (saltgate's own),
 `Content-Type`, `Content-Length`, and the salt's header where the kind reads one.
 
 `[[engines.limits.fields]]` adds fields that stand on none of these pages; nothing that is dropped or refused here can
@@ -66,6 +69,12 @@ def _images() -> Iterator[str]:
         "Then these fields of these endpoints are as follows, and all else stays as it is. An image part goes up as "
         "`type`, `image_url` and a `uuid` of saltgate's own, the identity of the image under the request's salt; what "
         "a client wrote under that name is left out.\n"
+    )
+    yield (
+        "With `media_hosts` or `media_private_hosts` the URL may also be an address at one of these hosts, compared as "
+        "it is written: `https://host/path?query`, `http://` on loopback only, no user, no fragment, at most "
+        f"{MAX_ADDRESS_CHARACTERS} characters. saltgate fetches the image and sends it in the request, so the engine "
+        "never gets an address. Audio and video stay refused, by address and otherwise.\n"
     )
     for endpoint in vllm_with_images(EngineLimits()).endpoints:
         if endpoint.media is not None:
@@ -172,6 +181,8 @@ def _member(shape: Shape, name: str) -> str:
     if shape.image is not None and name == shape.image[0]:
         types = ", ".join(TYPES)
         return f"{name} (a data: URL in base64 of {types}, at most {shape.image[1].most_bytes} bytes; detail)"
+    if name in shape.inner:
+        return f"{name} ({_shape(shape.inner[name])})"
     return f"{name} ({_opens(shape.opens[name])})" if name in shape.opens else name
 
 

@@ -21,6 +21,7 @@ import msgspec
 from msgspec import Raw
 
 from proxy.engines.members import ARRAY, STRING, kind, read_object, read_text, write
+from proxy.engines.remote import Elsewhere, Remote
 from proxy.isolation.salt import Salt
 from proxy.refusals import InvalidRequest
 
@@ -47,10 +48,12 @@ _DETAILS: Final = ("auto", "low", "high")
 class DataImage:
     """An image that the request itself brings: `{"url": "data:image/png;base64,…"}`, with OpenAI's `detail` or without.
 
-    It goes to the engine written anew, those two members and no escapes. `most_bytes` bounds the decoded image.
+    It goes to the engine written anew, those two members and no escapes. `most_bytes` bounds the decoded image. Where
+    there is an `elsewhere`, the address of one may stand in its place, until it is fetched (`remote_images`).
     """
 
     most_bytes: int
+    elsewhere: Elsewhere | None = None
 
     def admit(self, where: str, raw: Raw) -> Raw:
         """Raises InvalidRequest for null, for a URL of another kind, and for what is no such image."""
@@ -63,6 +66,8 @@ class DataImage:
     def _admit_url(self, where: str, raw: Raw | None) -> Raw:
         url = read_text(raw, where) if raw is not None and kind(raw) == STRING else ""
         head = _HEAD.match(url[:_MAX_HEAD_CHARACTERS])
+        if head is None and self.elsewhere is not None:
+            return self.elsewhere.admit(where, url)
         if head is None:
             raise InvalidRequest(
                 f"{where} must be an image in the request itself, written data:image/png;base64,… (or "
@@ -81,7 +86,8 @@ class DataImage:
             raise InvalidRequest(f"{where} must be an image of at most {self.most_bytes} bytes.", param=where)
         if _BEGINNINGS[head[1]].match(binascii.a2b_base64(data[:16])) is None:
             raise InvalidRequest(f"{where} must be what it says: its data is no image/{head[1]}.", param=where)
-        return Raw(b'"%b%b"' % (head[0].encode("ascii"), data))
+        # Joined, because formatting copies megabytes several times.
+        return Raw(b"".join((b'"', head[0].encode("ascii"), data, b'"')))
 
 
 def _base64(text: str) -> bytes | None:
@@ -135,12 +141,50 @@ def identified(messages: Raw, salt: Salt) -> Raw:
     return write(opened) if changed else messages
 
 
+def remote_images(field: str, messages: Raw, elsewhere: Elsewhere) -> tuple[Remote, ...]:
+    """The images of admitted messages that are elsewhere, in their order, each with its place in the field."""
+    return tuple(
+        Remote(f"{field}[{number}].content[{position}].{IMAGE}.url", address)
+        for number, message in enumerate(_messages(messages))
+        for position, part in enumerate(_parts(message))
+        if IMAGE in part and (address := elsewhere.address(_url(part[IMAGE]))) is not None
+    )
+
+
+def with_data(messages: Raw, images: Mapping[str, bytes]) -> Raw:
+    """Admitted messages with the data of each image, by its URL, in the place of the URL.
+
+    Raises ValueError for data that `TYPES` do not have, by the URL.
+    """
+    opened = _messages(messages)
+    for message in opened:
+        parts = _parts(message)
+        for part in parts:
+            if IMAGE in part and (url := _url(part[IMAGE])) in images:
+                members = _OBJECT.decode(part[IMAGE])
+                part[IMAGE] = write(members | {"url": Raw(b'"%b"' % data_url(images[url]))})
+        if parts:
+            message["content"] = write(parts)
+    return write(opened)
+
+
+def data_url(media: bytes) -> bytes:
+    """The one way to write an image as a `data:` URL. Raises ValueError for data that none of `TYPES` has."""
+    for name, beginning in _BEGINNINGS.items():
+        if beginning.match(media) is not None:
+            return b"data:image/%b;base64,%b" % (name.encode("ascii"), binascii.b2a_base64(media, newline=False))
+    raise ValueError(f"it is none of {', '.join(TYPES)}")
+
+
 class _Image(msgspec.Struct):
     url: str
 
 
 _OBJECTS: Final = msgspec.json.Decoder(list[dict[str, Raw]])
+_OBJECT: Final = msgspec.json.Decoder(dict[str, Raw])
 _IMAGE: Final = msgspec.json.Decoder(_Image)
+# `DataImage` writes an image so: there is no need to decode megabytes in order to see that it is no address.
+_DATA: Final = b'{"url":"data:'
 
 
 def _messages(messages: Raw) -> list[dict[str, Raw]]:
@@ -152,5 +196,14 @@ def _parts(message: Mapping[str, Raw]) -> list[dict[str, Raw]]:
     return _OBJECTS.decode(content) if content is not None and kind(content) == ARRAY else []
 
 
+def _url(image: Raw) -> str:
+    """The URL of an admitted image; empty where the image is in the request."""
+    return "" if bytes(memoryview(image)[: len(_DATA)]) == _DATA else _IMAGE.decode(image).url
+
+
 def _media(image: Raw) -> bytes:
-    return binascii.a2b_base64(_IMAGE.decode(image).url.partition(",")[2], strict_mode=True)
+    url = _IMAGE.decode(image).url
+    head = _HEAD.match(url[:_MAX_HEAD_CHARACTERS])
+    if head is None:
+        raise ValueError("an image that is not in the request has no identity, and must not go up")
+    return binascii.a2b_base64(url[head.end() :], strict_mode=True)

@@ -7,6 +7,7 @@ two they take (RFC 8259 section 4).
 
 from __future__ import annotations
 
+import json
 from typing import Final
 
 import msgspec
@@ -83,6 +84,32 @@ def read_objects(data: bytes, where: str) -> list[dict[str, Raw]]:
     except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidRequest(f"{where} must be an array of JSON objects.", param=where, reason="not_json") from error
     return objects
+
+
+def check_doubled(data: bytes, where: str) -> None:
+    """Raises InvalidRequest where any object in the JSON names a member twice, however deep it is.
+
+    For values whose form was looked at already: it takes what other decoders take, too, and costs a microsecond a
+    member.
+    """
+    try:
+        _EVERY_OBJECT.decode(str(data, "utf-8"))
+    except _DoubledError as error:
+        raise _doubled(where) from error
+    except RecursionError as error:
+        raise InvalidRequest(f"{where} nests too deep.", param=where) from error
+
+
+class _DoubledError(Exception):
+    """A member's name occurs twice."""
+
+
+def _each_once(pairs: list[tuple[str, object]]) -> None:
+    if len({name for name, _ in pairs}) != len(pairs):
+        raise _DoubledError
+
+
+_EVERY_OBJECT: Final = json.JSONDecoder(object_pairs_hook=_each_once, parse_int=len, parse_float=len)
 
 
 def read_text(raw: Raw, where: str) -> str:

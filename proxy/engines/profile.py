@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+from proxy.engines.remote import Elsewhere
 from proxy.engines.rules import Drops, Rule, brings_media
 from proxy.refusals import Dialect
 
@@ -62,10 +63,15 @@ class SaltPlaces:
 
 @dataclass(frozen=True, slots=True)
 class MediaPlace:
-    """The field whose messages may hold images in their parts, each of which gets an identity of ours; and how many."""
+    """The field whose messages may hold images in their parts, each of which gets an identity of ours; and how many.
+
+    `elsewhere` says which addresses may stand in the place of images, each of at most `most_bytes`.
+    """
 
     field: str
     most: int
+    most_bytes: int
+    elsewhere: Elsewhere | None = None
 
 
 @dataclass(frozen=True, slots=True)

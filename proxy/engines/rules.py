@@ -6,6 +6,7 @@ field that is not sent, or an InvalidRequest that names the field.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Final
@@ -13,21 +14,28 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Raw
 
+from proxy.engines.extent import Extent, check_schema
 from proxy.engines.media import DataImage
-from proxy.engines.members import ARRAY, FALSE, NULL, STRING, TRUE, kind, read_objects, read_text, write
+from proxy.engines.members import (
+    ARRAY,
+    FALSE,
+    NULL,
+    OBJECT,
+    STRING,
+    TRUE,
+    check_doubled,
+    kind,
+    read_object,
+    read_objects,
+    read_text,
+    write,
+)
 from proxy.refusals import InvalidRequest
 
-MAX_PATTERN_CHARACTERS: Final = 4096
+# Of a value that is no schema: the largest is a logit_bias of 1024 tokens.
+MAX_PLAIN_BYTES: Final = 64 * 1024
 MAX_OBJECTS_IN_ARRAY: Final = 16_384
 MAX_TOKEN_ID: Final = 2**31 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Extent:
-    """How much of a schema an engine is asked to compile: bytes of JSON, and levels of objects and arrays."""
-
-    most_bytes: int
-    most_levels: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +47,11 @@ class Passes:
     must_be: str
 
     def admit(self, where: str, raw: Raw) -> Raw | None:
-        if kind(raw) != NULL:
-            try:
-                self.form.decode(raw)
-            except (msgspec.DecodeError, RecursionError) as error:
-                raise InvalidRequest(f"{where} must be {self.must_be}.", param=where) from error
+        first = kind(raw)
+        if first == OBJECT and len(raw) > MAX_PLAIN_BYTES:
+            raise InvalidRequest(f"{where} must be at most {MAX_PLAIN_BYTES} bytes of JSON.", param=where)
+        if first != NULL:
+            _check_form(where, raw, self.form, self.must_be)
         return raw
 
 
@@ -92,11 +100,30 @@ class Schema:
         if kind(raw) == NULL:
             return raw
         check_schema(where, raw, self.extent)
-        try:
-            self.form.decode(raw)
-        except msgspec.DecodeError as error:
-            raise InvalidRequest(f"{where} must be {self.must_be}.", param=where) from error
+        _check_form(where, raw, self.form, self.must_be)
         return raw
+
+
+def _check_form(where: str, raw: Raw, form: msgspec.json.Decoder[object], must_be: str) -> None:
+    """Raises InvalidRequest for a value of another form, for a member that the form has not got, and for one that is
+    named twice: engines hand what they do not know to templates and backends.
+    """
+    try:
+        form.decode(raw)
+    except (msgspec.DecodeError, RecursionError) as error:
+        unknown = _UNKNOWN_MEMBER.fullmatch(str(error))
+        if unknown is None:
+            raise InvalidRequest(f"{where} must be {must_be}.", param=where) from error
+        param = f"{where}{unknown['path'] or ''}.{unknown['name']}"
+        raise InvalidRequest(f"{param} is not known. Leave it out.", param=param, reason="unknown_member") from error
+    if kind(raw) == OBJECT:
+        check_doubled(raw, where)
+
+
+# msgspec's own words. A name that is none of a field is not repeated: it may be anything.
+_UNKNOWN_MEMBER: Final = re.compile(
+    r"Object contains unknown field `(?P<name>[A-Za-z0-9_-]{1,64})`(?: - at `\$(?P<path>[A-Za-z0-9_.\[\]-]{0,128})`)?"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +155,8 @@ class Shape:
 
     `text` names a member that must be a string, `texts` those that must be one or null where they are there, `flags`
     those that must be true, false or null, `one_of` members with a closed set of values, `opens` members whose arrays
-    are opened in turn. `image` names a member that must be an image of this form.
+    are opened in turn, `inner` those that must be one object of another shape, or null. `image` names a member that
+    must be an image of this form.
     """
 
     members: frozenset[str]
@@ -137,6 +165,7 @@ class Shape:
     flags: frozenset[str] = frozenset()
     one_of: Mapping[str, frozenset[str]] = field(default_factory=dict)
     opens: Mapping[str, Opens] = field(default_factory=dict)
+    inner: Mapping[str, Shape] = field(default_factory=dict)
     image: tuple[str, DataImage] | None = None
 
 
@@ -175,29 +204,14 @@ class Opens:
 
     def _admit_object(self, where: str, members: dict[str, Raw]) -> dict[str, Raw]:
         """The object's own dict where nothing has to change, so that the array's own bytes can be sent."""
+        if self.signs and not self.signs.isdisjoint(members):
+            self._refuse_signs(where, members)
+        return _admit_members(where, self._shape(where, members), members)
+
+    def _refuse_signs(self, where: str, members: dict[str, Raw]) -> None:
         for sign in self.signs & members.keys():
             if not self._is_own(sign, members):
                 raise InvalidRequest(self.refused[sign], param=f"{where}.{sign}", reason="member_refused")
-        shape = self._shape(where, members)
-        kept = {name: raw for name, raw in members.items() if name in shape.members}
-        changed = len(kept) != len(members)
-        for name, values in shape.one_of.items():
-            if name in kept and read_text(kept[name], f"{where}.{name}") not in values:
-                raise InvalidRequest(f"{where}.{name} must be one of: {_listed(values)}.", param=f"{where}.{name}")
-        for name, opens in shape.opens.items():
-            if name in kept:
-                admitted = opens.admit(f"{where}.{name}", kept[name])
-                changed |= admitted is not kept[name]
-                kept[name] = admitted
-        if shape.text is not None and (shape.text not in kept or kind(kept[shape.text]) != STRING):
-            raise InvalidRequest(f"{where}.{shape.text} must be a string.", param=f"{where}.{shape.text}")
-        _check_kinds(where, kept, shape.texts, (STRING, NULL), "a string")
-        _check_kinds(where, kept, shape.flags, (TRUE, FALSE, NULL), "true or false")
-        if shape.image is not None:
-            name, image = shape.image
-            kept[name] = image.admit(f"{where}.{name}", kept.get(name, _NULL))
-            changed = True
-        return kept if changed else members
 
     def _is_own(self, sign: str, members: dict[str, Raw]) -> bool:
         raw = members.get(self.tag)
@@ -220,9 +234,52 @@ class Opens:
 _NULL: Final = Raw(b"null")
 
 
+def _only(members: dict[str, Raw], names: frozenset[str]) -> dict[str, Raw]:
+    return {name: raw for name, raw in members.items() if name in names}
+
+
+def _with(kept: dict[str, Raw], members: dict[str, Raw], name: str, admitted: Raw) -> dict[str, Raw]:
+    """`kept` with the admitted value. The client's own `members` are never changed."""
+    if admitted is kept.get(name):
+        return kept
+    changed = dict(kept) if kept is members else kept
+    changed[name] = admitted
+    return changed
+
+
+def _admit_members(where: str, shape: Shape, members: dict[str, Raw]) -> dict[str, Raw]:
+    """The members that pass, each in its own form; the same dict where all do and none had to change."""
+    kept = members if shape.members.issuperset(members) else _only(members, shape.members)
+    for name, values in shape.one_of.items():
+        if name in kept and read_text(kept[name], f"{where}.{name}") not in values:
+            raise InvalidRequest(f"{where}.{name} must be one of: {_listed(values)}.", param=f"{where}.{name}")
+    for name, opens in shape.opens.items():
+        if name in kept:
+            kept = _with(kept, members, name, opens.admit(f"{where}.{name}", kept[name]))
+    for name, inner in shape.inner.items():
+        if name in kept and kind(kept[name]) != NULL:
+            kept = _with(kept, members, name, _admit_object(f"{where}.{name}", inner, kept[name]))
+    if shape.text is not None and (shape.text not in kept or kind(kept[shape.text]) != STRING):
+        raise InvalidRequest(f"{where}.{shape.text} must be a string.", param=f"{where}.{shape.text}")
+    _check_kinds(where, kept, shape.texts, (STRING, NULL), "a string")
+    _check_kinds(where, kept, shape.flags, (TRUE, FALSE, NULL), "true or false")
+    if shape.image is not None:
+        name, image = shape.image
+        kept = _with(kept, members, name, image.admit(f"{where}.{name}", kept.get(name, _NULL)))
+    return kept
+
+
+def _admit_object(where: str, shape: Shape, raw: Raw) -> Raw:
+    members = read_object(raw, where)
+    kept = _admit_members(where, shape, members)
+    return raw if kept is members else write(kept)
+
+
 def _check_kinds(
     where: str, members: dict[str, Raw], names: frozenset[str], kinds: tuple[int, ...], must_be: str
 ) -> None:
+    if names.isdisjoint(members):
+        return
     for name in names & members.keys():
         if kind(members[name]) not in kinds:
             raise InvalidRequest(f"{where}.{name} must be {must_be}.", param=f"{where}.{name}")
@@ -242,28 +299,6 @@ def brings_media(rule: Rule) -> bool:
     )
 
 
-_ANYTHING: Final = msgspec.json.Decoder(object)
-
-
-def check_schema(where: str, raw: Raw, extent: Extent) -> None:
-    """Raises InvalidRequest for a value that is larger or deeper than an engine should be asked to compile."""
-    if len(raw) > extent.most_bytes:
-        raise InvalidRequest(f"{where} must be at most {extent.most_bytes} bytes of JSON.", param=where)
-    try:
-        level = [_ANYTHING.decode(raw)]
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise InvalidRequest(f"{where} holds a number that is too large, or nests too deep.", param=where) from error
-    for _ in range(extent.most_levels):
-        if any(len(pattern) > MAX_PATTERN_CHARACTERS for node in level for pattern in _patterns(node)):
-            raise InvalidRequest(
-                f"{where} holds a pattern of more than {MAX_PATTERN_CHARACTERS} characters.", param=where
-            )
-        level = [child for node in level for child in _children(node)]
-        if not level:
-            return
-    raise InvalidRequest(f"{where} must nest at most {extent.most_levels} levels.", param=where)
-
-
 _TokenId = Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKEN_ID)]
 _TEXTS: Final = msgspec.json.Decoder(list[str])
 _TOKENS: Final = msgspec.json.Decoder(list[_TokenId])
@@ -279,19 +314,3 @@ def _count_prompts(array: Raw) -> int:
             return len(_TOKEN_LISTS.decode(array))
         case _:
             return min(1, len(_TOKENS.decode(array)))
-
-
-def _patterns(node: object) -> Iterable[str]:
-    """The regular expressions of a schema's node or a structural tag's: compiling one may cost far more than its
-    length.
-    """
-    if not isinstance(node, dict):
-        return ()
-    properties = node.get("patternProperties")
-    named = properties if isinstance(properties, dict) else ()
-    return (text for text in (node.get("pattern"), node.get("regex"), *named) if isinstance(text, str))
-
-
-def _children(node: object) -> list[object]:
-    values = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
-    return [value for value in values if isinstance(value, dict | list)]

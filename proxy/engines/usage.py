@@ -49,8 +49,16 @@ class UnreadableAnswer(Exception):  # noqa: N818 - a state of what an engine sen
     """An answer that is no JSON object."""
 
 
-def clean_answer(endpoint: Endpoint, body: bytes, *, show_reuse: bool) -> bytes:
-    """A whole answer as the client may see it: the engine's own bytes, unless something in it has to be hidden.
+@dataclass(frozen=True, slots=True)
+class SeenAnswer:
+    """A whole answer as the client may see it, and what it tells of its usage."""
+
+    body: bytes
+    usage: Usage | None
+
+
+def read_answer(endpoint: Endpoint, body: bytes, *, show_reuse: bool) -> SeenAnswer:
+    """The engine's own bytes, unless something in them has to be hidden, and the usage that they tell.
 
     Raises UnreadableAnswer for what is no JSON object: nobody knows what it would tell.
     """
@@ -58,17 +66,19 @@ def clean_answer(endpoint: Endpoint, body: bytes, *, show_reuse: bool) -> bytes:
         members = _MEMBERS.decode(body)
     except (msgspec.DecodeError, RecursionError) as error:
         raise UnreadableAnswer from error
+    told = members.get("usage")
+    usage = None if told is None or endpoint.operation not in _READERS else usage_of(endpoint.operation, told)
     kept = _without(members, endpoint.hides)
     hidden = len(kept) != len(members)
     choices = _clean_choices(endpoint, kept.get("choices"))
     if choices is not None:
         kept["choices"] = choices
         hidden = True
-    usage = None if show_reuse or "usage" not in kept else hide_reuse(endpoint.operation, kept["usage"])
-    if usage is not None:
-        kept["usage"] = Raw(usage)
+    shown = None if show_reuse or told is None else hide_reuse(endpoint.operation, told)
+    if shown is not None:
+        kept["usage"] = Raw(shown)
         hidden = True
-    return _ENCODER.encode(kept) if hidden else body
+    return SeenAnswer(_ENCODER.encode(kept) if hidden else body, usage)
 
 
 def _clean_choices(endpoint: Endpoint, raw: Raw | None) -> Raw | None:
@@ -83,8 +93,10 @@ def _clean_choices(endpoint: Endpoint, raw: Raw | None) -> Raw | None:
     return None if list(map(len, kept)) == list(map(len, choices)) else Raw(_ENCODER.encode(kept))
 
 
-def _without(members: Mapping[str, Raw], hidden: Mapping[str, str]) -> dict[str, Raw]:
+def _without(members: dict[str, Raw], hidden: Mapping[str, str]) -> dict[str, Raw]:
     """The members less those that tell something hidden; null tells nothing."""
+    if hidden.keys().isdisjoint(members):
+        return members
     return {name: raw for name, raw in members.items() if name not in hidden or bytes(raw) == b"null"}
 
 

@@ -1,7 +1,9 @@
 """Who is calling: a credential from the request becomes an `Identity`, or a refusal.
 
     Shown → `credential` → Credential → `token` → CompactToken → `keys` → VerifiedToken → `claims` → Identity
+                              and where the token is bound to a key, `claims` → Bound → `possession` → Identity
 
+`possession` asks each request for what its token is bound to; `confirmation` says what that is, `dpop` checks a proof.
 `callers` is the door: it judges each credential in the way of its form. `issuers` are those whose tokens are accepted,
 `issuer` fetches the keys of one, `cache` remembers for a moment, `reasons` holds what a refused caller is told.
 Personal access tokens have a door of their own: `personal_tokens`, with their form in `personal` and what is kept of

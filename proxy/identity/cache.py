@@ -7,17 +7,20 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from proxy.identity import Identity
+from proxy.identity.confirmation import Bound
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    identity: Identity
+    found: Identity | Bound
     generation: int
     until: float
 
 
 class VerifiedTokens:
-    """At most `capacity` identities by their whole token, the longest unused given up first.
+    """At most `capacity` callers by their whole token, the longest unused given up first.
+
+    What is remembered of a bound token is a `Bound`: each request must still show what the token is bound to.
 
     The key is the SHA-256 of the whole token: no part of a token stands for it, and no token stays in memory.
     An entry lives until the token's `exp`, but no longer than `lifetime` seconds. It also ends with the key
@@ -32,8 +35,8 @@ class VerifiedTokens:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def find(self, digest: bytes, *, now: float) -> tuple[Identity, int] | None:
-        """The identity and the key generation it was verified under; None where unknown or over."""
+    def find(self, digest: bytes, *, now: float) -> tuple[Identity | Bound, int] | None:
+        """The caller and the key generation it was verified under; None where unknown or over."""
         entry = self._entries.get(digest)
         if entry is None:
             return None
@@ -41,14 +44,14 @@ class VerifiedTokens:
             del self._entries[digest]
             return None
         self._entries.move_to_end(digest)
-        return entry.identity, entry.generation
+        return entry.found, entry.generation
 
-    def keep(self, digest: bytes, identity: Identity, *, generation: int, now: float) -> None:
-        """Keeps an identity that was just verified; nothing where its token is over but for the leeway."""
-        until = min(identity.expires_at, now + self._lifetime)
+    def keep(self, digest: bytes, found: Identity | Bound, *, generation: int, now: float) -> None:
+        """Keeps a caller who was just verified; nothing where his token is over but for the leeway."""
+        until = min(found.expires_at, now + self._lifetime)
         if until <= now:
             return
-        self._entries[digest] = _Entry(identity, generation, until)
+        self._entries[digest] = _Entry(found, generation, until)
         self._entries.move_to_end(digest)
         while len(self._entries) > self._capacity:
             self._entries.popitem(last=False)

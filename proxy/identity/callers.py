@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from proxy.identity import Identity
-from proxy.identity.credential import Form, credential
+from proxy.identity.confirmation import Bound, bearer
+from proxy.identity.credential import Credential, Form, Scheme, credential
 from proxy.identity.issuers import TrustedIssuers
 from proxy.identity.personal_tokens import PersonalTokens
+from proxy.identity.possession import Possession
 from proxy.identity.reasons import Reason, invalid_token
 from proxy.identity.shown import Shown
 
@@ -13,20 +15,36 @@ from proxy.identity.shown import Shown
 class Callers:
     """The door to every kind of credential. What a deployment does not accept is told so."""
 
-    def __init__(self, signed: TrustedIssuers, *, personal: PersonalTokens | None = None) -> None:
+    def __init__(
+        self, signed: TrustedIssuers, possession: Possession | None = None, *, personal: PersonalTokens | None = None
+    ) -> None:
+        """Without `possession` only bearer tokens get in: nobody could check what else is shown. Without `personal` no
+        personal access token does.
+        """
         self._signed = signed
+        self._possession = possession
         self._personal = personal
 
     async def identify(self, shown: Shown) -> Identity:
         """Who is calling. Does not suspend for a token that was verified a moment ago.
 
-        Raises a 401 Refusal, `InvalidRequest` for two credentials, or `IssuerUnavailable` and `DirectoryUnavailable`
-        where saltgate cannot know.
+        Raises a 401 Refusal, `InvalidRequest` for two credentials, or a 503 where saltgate cannot know.
         """
         presented = credential(shown.headers)
+        if self._possession is None:
+            return await self._bearer(presented)
+        found = await self._judged(presented)
+        return await self._possession.confirmed(found, presented, shown)
+
+    async def _bearer(self, presented: Credential) -> Identity:
+        if presented.scheme is not Scheme.BEARER:
+            raise invalid_token(Reason.SENDER_CONSTRAINED)
+        return bearer(await self._judged(presented))
+
+    async def _judged(self, presented: Credential) -> Identity | Bound:
         match presented.form:
             case Form.SIGNED:
-                return await self._signed.identify(presented.token)
+                return await self._signed.judged(presented.token)
             case Form.PERSONAL if self._personal is not None:
                 return await self._personal.identify(presented.token)
             case Form.PERSONAL:

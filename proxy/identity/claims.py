@@ -6,8 +6,9 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Final
 
-from config.settings import Issuer
+from config.settings import Issuer, Login
 from proxy.identity import Identity
+from proxy.identity.confirmation import Bound, bound
 from proxy.identity.reasons import Reason, invalid_token
 from proxy.identity.token import Json, VerifiedToken
 from proxy.refusals import TokenExpired
@@ -16,20 +17,20 @@ MAXIMUM_SUBJECT_CHARACTERS: Final = 255  # OpenID Connect Core section 2, `sub`
 LATEST_TIME: Final = 253_402_300_799  # the end of the year 9999: later is a slip of units or of intent
 
 
-def identify(token: VerifiedToken, *, rules: Issuer, now: float) -> Identity:
-    """The caller whom the token proves, at `now` in Unix seconds.
+def identify(token: VerifiedToken, *, rules: Issuer, now: float, sign_in_url: str | None = None) -> Identity | Bound:
+    """The caller whom the token proves, at `now` in Unix seconds; `Bound` where the token alone does not prove him.
 
     Raises `TokenExpired` for a token that was good and is over, `InvalidToken` for one that breaks a rule; its `reason`
-    names which. `expires_at` is the token's `exp`, without leeway.
+    names which. `expires_at` is the token's `exp`, without leeway. `sign_in_url` is our own page, for those issuers
+    whose people may sign in there.
     """
     claims = token.claims
     if token.issuer != rules.issuer:
         raise invalid_token(Reason.ISSUER)
     _check_is_access_token(token, rules)
-    _check_is_bearer_token(claims)
-    expires_at = checked_times(claims, rules, now)
+    expires_at = _checked_times(claims, rules, now, sign_in_url)
     _check_audience(claims, rules)
-    return Identity(
+    caller = Identity(
         issuer=rules.issuer,
         subject=claimed_subject(claims, rules.subject),
         groups=claimed_groups(claims, rules),
@@ -39,6 +40,7 @@ def identify(token: VerifiedToken, *, rules: Issuer, now: float) -> Identity:
         session=claimed_session(claims),
         issued_at=time_claim(claims, "iat", Reason.LIFETIME),
     )
+    return bound(caller, claims)
 
 
 def _check_is_access_token(token: VerifiedToken, rules: Issuer) -> None:
@@ -62,13 +64,7 @@ def is_accepted_type(type_: str | None, accepted: tuple[str, ...]) -> bool:
     return bool(short) and any(short == name.lower() for name in accepted)
 
 
-def _check_is_bearer_token(claims: Mapping[str, Json]) -> None:
-    # A token bound to a key (RFC 7800) proves nothing without that key's proof: taking it would undo the binding.
-    if "cnf" in claims:
-        raise invalid_token(Reason.SENDER_CONSTRAINED)
-
-
-def checked_times(claims: Mapping[str, Json], rules: Issuer, now: float) -> float:
+def _checked_times(claims: Mapping[str, Json], rules: Issuer, now: float, sign_in_url: str | None) -> float:
     """The token's `exp`, after all its times have been judged."""
     expires_at = time_claim(claims, "exp", Reason.LIFETIME)
     if expires_at is None:
@@ -82,7 +78,7 @@ def checked_times(claims: Mapping[str, Json], rules: Issuer, now: float) -> floa
     if expires_at - now > rules.max_lifetime + rules.leeway:
         raise invalid_token(Reason.LIFETIME)
     if expires_at + rules.leeway <= now:
-        raise _expired(now - expires_at)
+        raise _expired(now - expires_at, rules, sign_in_url)
     return expires_at
 
 
@@ -96,10 +92,18 @@ def time_claim(claims: Mapping[str, Json], name: str, reason: Reason) -> float |
     return float(value)
 
 
-def _expired(seconds_ago: float) -> TokenExpired:
-    return TokenExpired(
-        f"Your sign-in expired {_duration(seconds_ago)} ago. Sign in again, or have your client refresh its token."
-    )
+def _expired(seconds_ago: float, rules: Issuer, sign_in_url: str | None) -> TokenExpired:
+    return TokenExpired(f"Your sign-in expired {_duration(seconds_ago)} ago. {_remedy(rules.login, sign_in_url)}")
+
+
+def _remedy(login: Login | None, sign_in_url: str | None) -> str:
+    """How a person of this issuer signs in again, by the ways that the deployment has."""
+    at_page = sign_in_url if login is not None and login.client_id is not None else None
+    if login is not None and login.native_client_id is not None:
+        return "Run `saltgate login`." if at_page is None else f"Run `saltgate login`, or sign in at {at_page}."
+    if at_page is not None:
+        return f"Sign in again at {at_page}, or have your client refresh its token."
+    return "Sign in again, or have your client refresh its token."
 
 
 def _duration(seconds: float) -> str:

@@ -23,6 +23,13 @@ class Form(Enum):
     OPAQUE = "opaque"  # Only its issuer can say what it means.
 
 
+class Scheme(Enum):
+    """Whether the credential is shown alone, or with a proof of the key that it is bound to (RFC 9449 section 7.1)."""
+
+    BEARER = "Bearer"
+    DPOP = "DPoP"
+
+
 PERSONAL_PREFIX: Final = "sgp_"
 
 
@@ -32,19 +39,24 @@ class Credential:
 
     token: str = field(repr=False)
     form: Form
+    scheme: Scheme
 
 
 def credential(headers: Iterable[tuple[str, str]]) -> Credential:
     """The credential in a request's header lines, all of them, as they came.
 
-    Several headers with one value count once: some clients send the token twice. Raises `InvalidRequest` for two
-    different ones or two Authorization lines, `CredentialRequired` where none is shown, `InvalidToken` for what cannot
-    be a token of any form.
+    Several headers with one value count once: some clients send the token twice. Under the scheme DPoP it comes alone:
+    beside a header that would be a bearer token, it would be two. Raises `InvalidRequest` for two different ones or two
+    Authorization lines, `CredentialRequired` where none is shown, `InvalidToken` for what can be no token of any form.
     """
     authorization, api_keys = _lines(headers)
     if len(authorization) > 1:
         raise InvalidRequest("The request has two Authorization headers. Send one.")
-    shown = {value for value in (*map(_bearer, authorization), *api_keys) if value}
+    shown = {
+        (value, scheme)
+        for value, scheme in (*map(_authorized, authorization), *((key, Scheme.BEARER) for key in api_keys))
+        if value
+    }
     if len(shown) > 1:
         raise InvalidRequest(
             "The request shows two different credentials. Send one of Authorization, x-api-key and api-key."
@@ -53,7 +65,7 @@ def credential(headers: Iterable[tuple[str, str]]) -> Credential:
         raise CredentialRequired(
             "Send your access token as 'Authorization: Bearer TOKEN' (most clients call it the API key)."
         )
-    return _plausible(shown.pop())
+    return _plausible(*shown.pop())
 
 
 def _lines(headers: Iterable[tuple[str, str]]) -> tuple[list[str], list[str]]:
@@ -68,18 +80,18 @@ def _lines(headers: Iterable[tuple[str, str]]) -> tuple[list[str], list[str]]:
     return authorization, api_keys
 
 
-_BEARER: Final = re.compile(r"bearer(?: (.*))?", re.IGNORECASE | re.ASCII | re.DOTALL)
-_BEARER_AND_TAB: Final = re.compile(r"bearer\s", re.IGNORECASE | re.ASCII)
+_AUTHORIZATION: Final = re.compile(r"(bearer|dpop)(?: (.*))?", re.IGNORECASE | re.ASCII | re.DOTALL)
+_AND_TAB: Final = re.compile(r"(?:bearer|dpop)\s", re.IGNORECASE | re.ASCII)
 
 
-def _bearer(authorization: str) -> str:
+def _authorized(authorization: str) -> tuple[str, Scheme]:
     """What follows the scheme and exactly one space (RFC 9110 section 11.4); "" where nothing does."""
-    if match := _BEARER.fullmatch(authorization):
-        return match[1] or ""
-    if _BEARER_AND_TAB.match(authorization):
+    if match := _AUTHORIZATION.fullmatch(authorization):
+        return match[2] or "", Scheme.DPOP if match[1].lower() == "dpop" else Scheme.BEARER
+    if _AND_TAB.match(authorization):
         raise invalid_token(Reason.WHITE_SPACE)
     if not authorization:
-        return ""
+        return "", Scheme.BEARER
     raise CredentialRequired(
         "The Authorization header has another scheme. Send 'Authorization: Bearer TOKEN'.", reason="scheme"
     )
@@ -91,7 +103,10 @@ _TEMPLATE: Final = re.compile(
 )
 
 
-def _plausible(value: str) -> Credential:
+def _plausible(value: str, scheme: Scheme) -> Credential:
+    # Nearly always; no template has this form, and a token of ours may.
+    if len(value) <= MAXIMUM_TOKEN_BYTES and is_compact(value) and not value.startswith(PERSONAL_PREFIX):
+        return Credential(value, Form.SIGNED, scheme)
     if _TEMPLATE.fullmatch(value):
         raise invalid_token(Reason.TEMPLATE)
     # aiohttp decodes bytes from 0x80 to lone surrogates, which no later step could encode.
@@ -102,13 +117,11 @@ def _plausible(value: str) -> Credential:
     if " " in value or "\t" in value:
         raise invalid_token(Reason.WHITE_SPACE)
     if value.startswith(PERSONAL_PREFIX):
-        return Credential(value, Form.PERSONAL)
+        return Credential(value, Form.PERSONAL, scheme)
     if value.count(".") == 4:
         raise invalid_token(Reason.ENCRYPTED)
-    if is_compact(value):
-        return Credential(value, Form.SIGNED)
     if _B64TOKEN.fullmatch(value):
-        return Credential(value, Form.OPAQUE)
+        return Credential(value, Form.OPAQUE, scheme)
     raise invalid_token(Reason.OPAQUE)
 
 

@@ -17,6 +17,7 @@ from config.settings import Issuer
 from proxy.identity import Identity
 from proxy.identity.cache import VerifiedTokens, digest_of
 from proxy.identity.claims import identify
+from proxy.identity.confirmation import Bound, bearer
 from proxy.identity.issuer import Schedule, TrustedIssuer
 from proxy.identity.reasons import Reason, invalid_token
 from proxy.identity.token import compact_token
@@ -34,11 +35,12 @@ async def open_issuers(
     monotonic: Callable[[], float] = time.monotonic,
     tls: Mapping[str, ssl.SSLContext] | None = None,
     schedule: Schedule | None = None,
+    sign_in_url: str | None = None,
 ) -> AsyncIterator[TrustedIssuers]:
     """The issuers, with the session and the tasks that they need, for as long as the `async with` lasts.
 
     `clock` gives Unix seconds. `tls` holds, by issuer identifier, the context of each issuer with a private authority
-    or a client certificate; the others get the system's authorities.
+    or a client certificate; the others get the system's authorities. `sign_in_url` is our own page for people.
     """
     # Cookies would travel between issuers; a body that unpacks itself would escape the bound on its length.
     async with (
@@ -58,7 +60,7 @@ async def open_issuers(
             )
             for rules in settings
         ]
-        yield TrustedIssuers(issuers, clock=clock)
+        yield TrustedIssuers(issuers, clock=clock, sign_in_url=sign_in_url)
 
 
 class TrustedIssuers:
@@ -71,6 +73,7 @@ class TrustedIssuers:
         clock: Callable[[], float],
         capacity: int = CACHE_CAPACITY,
         lifetime: float = CACHE_LIFETIME,
+        sign_in_url: str | None = None,
     ) -> None:
         self.issuers = tuple(issuers)
         self.faults = 0
@@ -79,6 +82,7 @@ class TrustedIssuers:
         if len(self._by_name) != len(self.issuers):
             raise ValueError("an issuer is configured twice")
         self._clock = clock
+        self._sign_in_url = sign_in_url
         self._recent = VerifiedTokens(capacity=capacity, lifetime=lifetime)
 
     @property
@@ -87,7 +91,11 @@ class TrustedIssuers:
         return any(issuer.ready for issuer in self.issuers)
 
     async def identify(self, token: str) -> Identity:
-        """Who is calling. Does not suspend for a token that was verified a moment ago.
+        """Who is calling, where the token alone proves it. Raises as `judged` does; `InvalidToken` for a bound one."""
+        return bearer(await self.judged(token))
+
+    async def judged(self, token: str) -> Identity | Bound:
+        """Whom the token names. Does not suspend for a token that was verified a moment ago.
 
         Raises `TokenExpired`, `InvalidToken` or `IssuerUnavailable`, and nothing else: a fault of ours is logged,
         counted in `faults`, and refuses the token.
@@ -101,15 +109,15 @@ class TrustedIssuers:
             # Not chained: the error's text may hold parts of the token.
             raise self._fault(error) from None
 
-    def _remembered(self, digest: bytes) -> Identity | None:
+    def _remembered(self, digest: bytes) -> Identity | Bound | None:
         found = self._recent.find(digest, now=self._clock())
         if found is None:
             return None
-        identity, generation = found
-        issuer = self._by_name[identity.issuer]
-        return identity if issuer.ready and issuer.generation == generation else None
+        caller, generation = found
+        issuer = self._by_name[caller.issuer]
+        return caller if issuer.ready and issuer.generation == generation else None
 
-    async def _identified(self, text: str, digest: bytes) -> Identity:
+    async def _identified(self, text: str, digest: bytes) -> Identity | Bound:
         token = compact_token(text)
         issuer = self._by_name.get(token.issuer)
         if issuer is None:
@@ -117,9 +125,9 @@ class TrustedIssuers:
         verified = await issuer.verified(token)
         # No await from here on: the keys that verified are those of this generation.
         now = self._clock()
-        identity = identify(verified, rules=issuer.rules, now=now)
-        self._recent.keep(digest, identity, generation=issuer.generation, now=now)
-        return identity
+        found = identify(verified, rules=issuer.rules, now=now, sign_in_url=self._sign_in_url)
+        self._recent.keep(digest, found, generation=issuer.generation, now=now)
+        return found
 
     def _fault(self, error: Exception) -> InvalidToken:
         self.faults += 1

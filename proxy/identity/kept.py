@@ -10,7 +10,11 @@ from proxy.identity.token import Json
 
 
 def identity_to_json(identity: Identity) -> dict[str, Json]:
-    """Everything that decides what the identity may do."""
+    """Everything that decides what the identity may do. Raises ValueError for one that a personal access token proves:
+    that token is kept itself, with what it is limited to.
+    """
+    if identity.token_id is not None or identity.projects is not None:
+        raise ValueError("a personal access token's identity is not kept")
     return {
         "issuer": identity.issuer,
         "subject": identity.subject,

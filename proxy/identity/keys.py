@@ -48,6 +48,14 @@ class VerificationKey:
     thumbprint: str  # RFC 7638
     key: PublicKey = field(repr=False, compare=False)
 
+    def signed(self, signing_input: bytes, signature: bytes, algorithm: str) -> bool:
+        """Whether the key made the signature. `algorithm` is one of `algorithms`; another signs nothing."""
+        if algorithm not in self.algorithms:
+            return False
+        # joserfc warns of the old name, and has one implementation for both.
+        name = "Ed25519" if algorithm in _ED25519 else algorithm
+        return bool(_REGISTRY.get_alg(name).verify(signing_input, signature, self.key))
+
 
 @dataclass(frozen=True, slots=True)
 class KeySet:
@@ -66,9 +74,7 @@ class KeySet:
         if token.algorithm not in ALGORITHMS or names.isdisjoint(algorithms):
             raise invalid_token(Reason.ALGORITHM)
         key = self._fitting(token)
-        # joserfc warns of the old name, and has one implementation for both.
-        algorithm = "Ed25519" if token.algorithm in _ED25519 else token.algorithm
-        if not _REGISTRY.get_alg(algorithm).verify(token.signing_input, token.signature, key.key):
+        if not key.signed(token.signing_input, token.signature, token.algorithm):
             raise invalid_token(Reason.SIGNATURE)
         return VerifiedToken(issuer=token.issuer, type=token.type, claims=token.claims)
 
@@ -92,7 +98,7 @@ def key_set(document: bytes) -> KeySet:
     Raises `KeysRefusedError` where the document is no JWK Set, has too many keys, or none that is usable.
     """
     members = _members(document)
-    keys = frozenset(key for key in map(_verification_key, members) if key is not None)
+    keys = frozenset(key for key in map(verification_key, members) if key is not None)
     if not keys:
         raise KeysRefusedError("it holds no usable key")
     return KeySet(keys=keys, skipped=len(members) - len(keys))
@@ -114,7 +120,7 @@ def _members(document: bytes) -> list[Json]:
     return members
 
 
-def _verification_key(member: Json) -> VerificationKey | None:
+def verification_key(member: Json) -> VerificationKey | None:
     """The key, or None where it is broken, private, weak, or not meant for signatures that are accepted here."""
     if not isinstance(member, dict) or not _is_for_verifying(member):
         return None

@@ -40,6 +40,10 @@ class Reason(Enum):
     SUBJECT = "subject"
     NOT_AN_ACCESS_TOKEN = "not_an_access_token"  # noqa: S105 - a word for a log, no secret
     SENDER_CONSTRAINED = "sender_constrained"
+    BOUND = "bound"
+    NOT_BOUND = "not_bound"
+    NO_CERTIFICATE = "no_certificate"
+    OTHER_CERTIFICATE = "other_certificate"
     SESSION = "session"
     ENDED = "ended"
     CLIENT = "client"
@@ -91,7 +95,20 @@ _TEXTS: Final = {
     Reason.SUBJECT: "The token does not name its subject as this gateway needs it. Tell your administrator.",
     Reason.NOT_AN_ACCESS_TOKEN: "This is not an access token. Send one, not an ID, refresh or logout token.",
     Reason.SENDER_CONSTRAINED: (
-        "The token is bound to a key (DPoP or mutual TLS), which is not accepted here. Ask for a bearer token."
+        "The token is bound in a way that is not accepted here. Ask for one that is bound by DPoP or mutual TLS, or "
+        "for a bearer token."
+    ),
+    Reason.BOUND: (
+        "The token is bound to a key. Send it as 'Authorization: DPoP TOKEN' with a DPoP proof, or ask for a bearer "
+        "token."
+    ),
+    Reason.NOT_BOUND: "The token is not bound to a DPoP key. Send it as 'Authorization: Bearer TOKEN'.",
+    Reason.NO_CERTIFICATE: (
+        "The token is bound to a client certificate, and none came with the request. Have your client show it to this "
+        "gateway, or ask for a bearer token."
+    ),
+    Reason.OTHER_CERTIFICATE: (
+        "The token is bound to another client certificate. Send the request with the one that the token was issued to."
     ),
     Reason.ENDED: "This sign-in was ended. Sign in again.",
     Reason.CLIENT: "The token was issued to a client that is not accepted here. Sign in through one that is.",

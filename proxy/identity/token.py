@@ -51,22 +51,41 @@ def is_compact(text: str) -> bool:
     return _COMPACT.fullmatch(text) is not None
 
 
+@dataclass(frozen=True, slots=True)
+class SignedJwt:
+    """The parts of any well-formed signed JWT, whatever it is for. Nobody has verified them."""
+
+    header: Mapping[str, Json] = field(repr=False)
+    claims: Mapping[str, Json] = field(repr=False)
+    signing_input: bytes = field(repr=False)
+    signature: bytes = field(repr=False)
+
+
+def signed_jwt(text: str) -> SignedJwt:
+    """The JWT's parts. Raises `InvalidToken` for whatever is not exactly a signed JWT."""
+    header_text, payload_text, signature_text = _parts(text)
+    return SignedJwt(
+        header=_header(header_text),
+        claims=_object(_decoded(payload_text), Reason.PAYLOAD),
+        signing_input=f"{header_text}.{payload_text}".encode("ascii"),
+        signature=_decoded(signature_text),
+    )
+
+
 def compact_token(text: str) -> CompactToken:
     """The token's parts. Raises `InvalidToken` for whatever is not exactly a signed JWT.
 
     `jwk`, `jku`, `x5u` and `x5c` of the header are not even read: a key comes from the issuer or not at all.
     """
-    header_text, payload_text, signature_text = _parts(text)
-    header = _header(header_text)
-    claims = _object(_decoded(payload_text), Reason.PAYLOAD)
+    jwt = signed_jwt(text)
     return CompactToken(
-        algorithm=_text(header, "alg", Reason.ALGORITHM),
-        key_id=_optional_text(header, "kid"),
-        type=_optional_text(header, "typ"),
-        issuer=_text(claims, "iss", Reason.ISSUER),
-        claims=claims,
-        signing_input=f"{header_text}.{payload_text}".encode("ascii"),
-        signature=_decoded(signature_text),
+        algorithm=_text(jwt.header, "alg", Reason.ALGORITHM),
+        key_id=_optional_text(jwt.header, "kid"),
+        type=_optional_text(jwt.header, "typ"),
+        issuer=_text(jwt.claims, "iss", Reason.ISSUER),
+        claims=jwt.claims,
+        signing_input=jwt.signing_input,
+        signature=jwt.signature,
     )
 
 

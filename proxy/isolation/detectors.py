@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from config.expressions import Expression, literal
-from proxy.isolation.folding import folded, plain
+from proxy.isolation.folding import bare, folded, plain
 
 # Scripts whose words stand without spaces, or whose particles follow a name without one: no boundary is asked there.
 _UNSPACED: Final = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
@@ -78,9 +78,19 @@ def word_detectors(words: Sequence[str]) -> tuple[Detector, ...]:
     What stands before and behind a word must be no letter, digit or mark, and may be an underscore. White space in a
     phrase stands for any white space.
     """
-    spellings = sorted({spelling for word in words for spelling in _spellings(word)})
+    return _detectors({spelling for word in words for spelling in _spellings(word)})
+
+
+def bare_word_detectors(words: Sequence[str]) -> tuple[Detector, ...]:
+    """What finds those words whose letters have marks in texts whose letters have none."""
+    with_marks = (word for word in words if bare(word) != plain(word))
+    return _detectors({spelling for word in with_marks for spelling in _spellings(bare(word))})
+
+
+def _detectors(spellings: Collection[str]) -> tuple[Detector, ...]:
     return tuple(
-        Detector(Expression(_any_of(some), maximum_instructions=MAXIMUM_OWN_INSTRUCTIONS)) for some in _some(spellings)
+        Detector(Expression(_any_of(some), maximum_instructions=MAXIMUM_OWN_INSTRUCTIONS))
+        for some in _some(sorted(spellings))
     )
 
 

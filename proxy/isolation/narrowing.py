@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
 from config.expressions import operators_expression
-from proxy.isolation.detectors import Detector, Sieve, sieve, word_detectors
-from proxy.isolation.folding import folded, plain
+from proxy.isolation.detectors import Detector, Sieve, bare_word_detectors, sieve, word_detectors
+from proxy.isolation.folding import folded, readings
 from proxy.isolation.named_set import Entry
 from proxy.isolation.personal_data import PERSONAL_DATA
 from proxy.isolation.scope import narrowest
@@ -36,7 +36,8 @@ class Unseen(Enum):
 class Rule:
     """What it finds, where it holds (None: in every workspace), and the border that it gives.
 
-    `in_folded` are its words, which disregard case, so they look at texts without it; all others look at plain ones.
+    `in_folded` are its words, which disregard case, so they look at texts without it; `in_bare` are those whose letters
+    have marks, without these; all others look at plain texts.
     `own_instructions` is how large the operator's own patterns are together, which bounds what they cost.
     """
 
@@ -46,22 +47,30 @@ class Rule:
     in_folded: tuple[Detector, ...] = field(repr=False)
     in_plain: tuple[Detector | Sieve, ...] = field(repr=False)
     own_instructions: int = 0
+    in_bare: tuple[Detector, ...] = field(repr=False, default=())
 
     def holds_in(self, workspace: str) -> bool:
         return self.workspaces is None or workspace in self.workspaces
 
-    def finds(self, forms: Forms) -> bool:
-        return any(detector.is_in(text) for detector in self.in_folded for text in forms.folded) or any(
-            detector.is_in(text) for detector in self.in_plain for text in forms.plain
-        )
+    def finds(self, forms: Forms, go_on: Callable[[], None]) -> bool:
+        """Whether it finds something. `go_on` is called before each search, and may raise."""
+        places = ((self.in_folded, forms.folded), (self.in_plain, forms.plain), (self.in_bare, forms.bare))
+        for detectors, texts in places:
+            for detector in detectors:
+                for text in texts:
+                    go_on()
+                    if detector.is_in(text):
+                        return True
+        return False
 
 
 @dataclass(frozen=True, slots=True)
 class Forms:
-    """Some texts in UTF-8, each as it is and, where that differs, as a reader sees it."""
+    """Some texts in UTF-8, each as it is and, where they differ, in its readings; `bare` are those without marks."""
 
     plain: tuple[bytes, ...]
     folded: tuple[bytes, ...]
+    bare: tuple[bytes, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,31 +103,41 @@ def isolation_rule(
         in_folded=word_detectors(words),
         in_plain=(*own, sieve(listed)) if listed else own,
         own_instructions=sum(detector.expression.instructions for detector in own),
+        in_bare=bare_word_detectors(words),
     )
 
 
-def narrowed(rules: Sequence[Rule], texts: Sequence[str] | Unseen) -> Narrowed:
-    """What rules, at least one, say of a request with these texts, or of one that they could not see."""
+def narrowed(
+    rules: Sequence[Rule], texts: Sequence[str] | Unseen, go_on: Callable[[], None] = lambda: None
+) -> Narrowed:
+    """What rules, at least one, say of a request with these texts, or of one that they could not see. `go_on` is called
+    time and again, and may raise where nobody waits for the answer any more.
+    """
     if isinstance(texts, Unseen):
         return Narrowed(narrowest(rule.level for rule in rules), (texts.value,))
     forms = _forms(texts)
-    found = [rule for rule in rules if rule.finds(forms)]
+    found = [rule for rule in rules if rule.finds(forms, go_on)]
     if not found:
         return NOTHING_FOUND
     return Narrowed(narrowest(rule.level for rule in found), tuple(rule.name for rule in found))
 
 
 def _forms(texts: Sequence[str]) -> Forms:
-    plains: list[bytes] = []
-    foldeds: list[bytes] = []
+    plains: list[str] = []
+    foldeds: list[str] = []
+    bares: list[str] = []
     for text in texts:
-        seen = plain(text)
-        plains += _encoded(text, seen)
-        foldeds += _encoded(text, folded(seen))
-    return Forms(tuple(plains), tuple(foldeds))
+        seen = readings(text)
+        bare = tuple(map(folded, seen.bare))
+        plains += _each_once((text, *seen.plain, *seen.bare))
+        foldeds += _each_once((text, *map(folded, seen.plain), *bare))
+        bares += bare
+    return Forms(_encoded(plains), _encoded(foldeds), _encoded(bares))
 
 
-def _encoded(text: str, form: str) -> Iterator[bytes]:
-    yield text.encode()
-    if form != text:
-        yield form.encode()
+def _each_once(forms: Sequence[str]) -> Sequence[str]:
+    return tuple(form for number, form in enumerate(forms) if form not in forms[:number])
+
+
+def _encoded(forms: Sequence[str]) -> tuple[bytes, ...]:
+    return tuple(form.encode() for form in forms)

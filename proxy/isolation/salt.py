@@ -48,15 +48,16 @@ class Salt:
     epoch: int
     key_id: str
     fingerprint: str
+    marks: tuple[bytes, bytes] = field(init=False, repr=False, compare=False)
+    """Its beginning and its end: whoever repeats the salt repeats one of them, also where he cuts it.
 
-    @property
-    def marks(self) -> tuple[bytes, bytes]:
-        """Its beginning and its end: whoever repeats the salt repeats one of them, also where he cuts it.
+    60 bits of the digest in each, so that no other text has one by chance.
+    """
 
-        60 bits of the digest in each, so that no other text has one by chance.
-        """
+    def __post_init__(self) -> None:
         value = self.value.encode("ascii")
-        return value[: len(SALT_PREFIX) + len(self.key_id) + 1 + _MARK], value[-_MARK:]
+        marks = value[: len(SALT_PREFIX) + len(self.key_id) + 1 + _MARK], value[-_MARK:]
+        object.__setattr__(self, "marks", marks)
 
 
 _MARK: Final = 10

@@ -20,6 +20,10 @@ _LARGE_BYTES: Final = 64 * 1024
 _REASONS: Final = {status.value: status.phrase.encode("ascii") for status in HTTPStatus}
 
 
+# Where the gate leaves the lines that every answer to a request of a browser's page has (`proxy.cross_origin`).
+PAGE_LINES: Final = web.RequestKey("page_lines", bytes)
+
+
 class Answer(web.StreamResponse):
     """The answer to one request. Either `whole`, or `head`, any number of `body`, and `finish`; or it stays unfinished.
 
@@ -35,6 +39,7 @@ class Answer(web.StreamResponse):
         self._http11 = request.version >= HttpVersion11
         self._may_stay = request.keep_alive and self._http11 and not last
         self._bodyless = request.method == "HEAD"
+        self._page_lines = request.get(PAGE_LINES, b"")
         self._chunked_body = False
         self.bytes_sent = 0
         self.finished = False
@@ -81,7 +86,8 @@ class Answer(web.StreamResponse):
 
     def _head(self, status: int, headers: bytes) -> bytes:
         stay = b"" if self._may_stay else b"Connection: close\r\n"
-        return b"HTTP/1.1 %d %b\r\nDate: %b\r\n%b%b" % (status, _REASONS[status], _date(), stay, headers)
+        lines = self._page_lines + headers
+        return b"HTTP/1.1 %d %b\r\nDate: %b\r\n%b%b" % (status, _REASONS[status], _date(), stay, lines)
 
     def _write(self, data: bytes) -> None:
         self._writer.output_size += len(data)  # where aiohttp looks whether an answer has begun

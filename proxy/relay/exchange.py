@@ -15,6 +15,7 @@ from typing import Final
 
 from observability.record import Record
 from proxy.engines.stamp import CountRequest, StampedRequest
+from proxy.refusals import EngineFailed, EngineTimeout, Refusal
 from proxy.relay.answer import Answer
 from proxy.relay.endings import error_event
 from proxy.relay.leg import Ending, Leg
@@ -34,6 +35,7 @@ class End(Enum):
     TIMEOUT = "timeout"
     CLIENT_GONE = "client_gone"
     DRAINED = "drained"
+    REVOKED = "revoked"
     SALT_SEEN = "salt_seen"
 
 
@@ -57,7 +59,8 @@ class Patience:
 class Exchange:
     """See the module. It is the leg's Sink and the downstream's Listener; `done` has its end.
 
-    `abandoned`: the client is gone, also where the exchange had ended before.
+    `abandoned`: the client is gone, also where the exchange had ended before. `cut_by` says why it was ended from our
+    side.
     """
 
     __slots__ = (
@@ -79,6 +82,7 @@ class Exchange:
         "_timer",
         "_token_seen",
         "abandoned",
+        "cut_by",
         "done",
         "stamped",
     )
@@ -99,6 +103,7 @@ class Exchange:
         self._loop = asyncio.get_running_loop()
         self.done: asyncio.Future[End] = self._loop.create_future()
         self.abandoned = False
+        self.cut_by: Refusal | None = None
         self._answer = answer
         self._record = record
         self._patience = patience
@@ -144,16 +149,19 @@ class Exchange:
         """Seconds since the request was sent."""
         return self._loop.time() - self._began
 
-    def cut(self, end: End, code: str, message: str) -> None:
-        """End the exchange from our side, honestly: a running stream gets its protocol's error event."""
+    def cut(self, end: End, why: Refusal) -> None:
+        """End the exchange from our side, honestly: a running stream gets its protocol's error event, and what has not
+        begun is refused with it.
+        """
         if self.done.done():
             return
+        self.cut_by = why
         self._leave_engine()
         observer = self._observer
         if observer is not None and observer.complete and not observer.salt_seen:
             end = self._end_stream(observer, Ending.BROKEN)
         elif observer is not None and not observer.failed:
-            self._end_badly(observer, code, message)
+            self._end_badly(observer, why)
         self.done.set_result(end)
 
     # What the downstream tells (Listener).
@@ -229,7 +237,7 @@ class Exchange:
         received_ns = 0 if self._token_seen else time.monotonic_ns()
         forward = observer.feed(data)
         if observer.salt_seen:
-            self.cut(End.SALT_SEEN, "engine_failed", "The engine's answer was withheld. The operator has been told.")
+            self.cut(End.SALT_SEEN, EngineFailed("The engine's answer was withheld. The operator has been told."))
             return
         if observer.first_token is not None and not self._token_seen:
             self._token_seen = True
@@ -243,7 +251,7 @@ class Exchange:
         """Forward what was still held back. False where it must not be."""
         rest = observer.finish()
         if observer.salt_seen:
-            self.cut(End.SALT_SEEN, "engine_failed", "The engine's answer was withheld. The operator has been told.")
+            self.cut(End.SALT_SEEN, EngineFailed("The engine's answer was withheld. The operator has been told."))
             return False
         self._answer.body(rest)
         return True
@@ -253,20 +261,20 @@ class Exchange:
         if observer.complete or (observer.failed and ending is Ending.COMPLETE):
             self._answer.finish()
         elif not observer.failed:
-            self._end_badly(observer, "engine_failed", "The engine broke off its answer. Send the request again.")
+            self._end_badly(observer, EngineFailed("The engine broke off its answer. Send the request again."))
             return End.BROKEN
         return End.FAILED if observer.failed else End.COMPLETE
 
-    def _end_badly(self, observer: Observer, code: str, message: str) -> None:
+    def _end_badly(self, observer: Observer, why: Refusal) -> None:
         if not observer.at_border:
             self._answer.body(b"\n\n")
         number = observer.sequence_number
-        self._answer.body(error_event(self.stamped.operation, code, message, sequence_number=number))
+        self._answer.body(error_event(self.stamped.operation, why, sequence_number=number))
 
     def _collect(self, data: bytes) -> None:
         self._size += len(data)
         if self._size > MAXIMUM_WHOLE_ANSWER_BYTES:
-            self.cut(End.BAD_ANSWER, "engine_failed", "")
+            self.cut(End.BAD_ANSWER, EngineFailed("The engine's answer is too long. Ask for a shorter one."))
             return
         self._pieces.append(data)
 
@@ -287,7 +295,7 @@ class Exchange:
         if self._held:
             left = max(left, 1.0)  # the client is slow, not the engine; the downstream has its own limit
         if left <= 0:
-            self.cut(End.TIMEOUT, "engine_timeout", "The engine took too long. Send the request again.")
+            self.cut(End.TIMEOUT, EngineTimeout("The engine took too long. Send the request again."))
             return
         self._look_again_in(left)
 

@@ -20,6 +20,8 @@ READ_BUFFER_BYTES: Final = 64 * 1024
 # Of a head with what comes before it, of trailers: of everything that llhttp keeps and no client gets.
 MAXIMUM_BARE_BYTES: Final = 64 * 1024
 
+_LARGE_BYTES: Final = 64 * 1024
+
 # One buffer for all legs of a worker: a read is parsed, and copied out piece by piece, before the next one starts.
 _BUFFER: Final = bytearray(READ_BUFFER_BYTES)
 _VIEW: Final = memoryview(_BUFFER)
@@ -136,11 +138,17 @@ class Leg(asyncio.BufferedProtocol):
         else:
             body = what.body
             salt = what.headers if isinstance(what, StampedRequest) else b""
-            self._transport.write(
-                b"POST %b HTTP/1.1\r\n%b%bContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-                % (what.path, headers, salt, len(body))
+            head = b"POST %b HTTP/1.1\r\n%b%bContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % (
+                what.path,
+                headers,
+                salt,
+                len(body),
             )
-            self._transport.write(body)
+            if len(body) < _LARGE_BYTES:  # one call into the kernel is dearer than a small copy
+                self._transport.write(head + body)
+            else:
+                self._transport.write(head)
+                self._transport.write(body)
 
     def hold(self) -> None:
         """Stop reading: whoever takes the answer is slower than the engine."""

@@ -7,6 +7,7 @@ race, RFC 9112 section 9.3.1). Then the request goes once more, on a new connect
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -16,7 +17,7 @@ from observability.names import IsolationCheck, Outcome
 from observability.record import Record
 from proxy.engines.grammar import grammar_fields
 from proxy.engines.stamp import CountRequest, StampedRequest
-from proxy.engines.usage import UnreadableAnswer, clean_answer, holds_salt, read_usage
+from proxy.engines.usage import UnreadableAnswer, holds_salt, read_answer
 from proxy.refusals import (
     Draining,
     EngineBusy,
@@ -35,6 +36,10 @@ from proxy.relay.pool import Pool
 from proxy.relay.sse import Observer
 
 RACE_SECONDS: Final = 1.0
+STANDINGS_A_TURN: Final = 200
+
+Standing = Callable[[], Refusal | None]
+"""Whether the caller may still have what he was let in for: None, or why not any more."""
 
 _JSON: Final = b"Content-Type: application/json\r\n"
 _STREAM: Final = (
@@ -51,7 +56,7 @@ class Relay:
         """`violated` is told the name of an isolation check that failed: an alarm, never expected."""
         self._patience = patience
         self._violated = violated
-        self._open: set[Exchange] = set()
+        self._open: dict[Exchange, Standing] = {}
         self._draining = False
 
     @property
@@ -62,7 +67,18 @@ class Relay:
         """The drain limit is over: end what is still open, honestly."""
         self._draining = True
         for exchange in tuple(self._open):
-            exchange.cut(End.DRAINED, "draining", "saltgate is being restarted. Send the request again.")
+            exchange.cut(End.DRAINED, _draining())
+
+    async def end_revoked(self) -> None:
+        """End each exchange whose caller may have it no more: its `standing` now gives a refusal.
+
+        A busy worker has thousands open, so other work gets its turn in between.
+        """
+        for number, (exchange, standing) in enumerate(tuple(self._open.items()), start=1):
+            if (refusal := standing()) is not None:
+                exchange.cut(End.REVOKED, refusal)
+            if number % STANDINGS_A_TURN == 0:
+                await asyncio.sleep(0)
 
     async def relay(
         self,
@@ -70,10 +86,12 @@ class Relay:
         replicas: Sequence[Pool],
         request: web.BaseRequest,
         record: Record,
+        standing: Standing,
     ) -> web.StreamResponse:
         """The client's answer, written already. Raises a Refusal while nothing was written, or ClientGone.
 
-        `replicas` are those whose proof allows this request; there is at least one.
+        `replicas` are those whose proof allows this request; there is at least one. `standing` is asked whenever it may
+        have changed.
         """
         if self._draining:  # it was uploaded for longer than the drain limit
             raise _draining()
@@ -86,12 +104,12 @@ class Relay:
         downstream.listener = exchange
         if downstream.writing_paused:  # by the answer before this one
             exchange.hold()
-        self._open.add(exchange)
+        self._open[exchange] = standing
         try:
             end = await self._run(exchange, replicas, record)
         finally:
             downstream.listener = None
-            self._open.discard(exchange)
+            del self._open[exchange]
         return self._conclude(end, exchange, answer, record)
 
     async def _run(self, exchange: Exchange, replicas: Sequence[Pool], record: Record) -> End:
@@ -140,10 +158,14 @@ class Relay:
             if end is End.SALT_SEEN:
                 self._violated("salt_in_answer")
             _record_stream(end, exchange.observer, answer, record)
+            if end is End.REVOKED and exchange.cut_by is not None:
+                record.refused(exchange.cut_by.code, 200, exchange.cut_by.reason)
             return answer
         if end is End.CLIENT_GONE:
             raise ClientGone
         whole = exchange.whole
+        if end is End.REVOKED and exchange.cut_by is not None:
+            raise exchange.cut_by
         if end is not End.COMPLETE or whole is None:
             raise _refusal_for(end)
         stamped = exchange.stamped
@@ -178,8 +200,8 @@ def _record_stream(end: End, observer: Observer, answer: Answer, record: Record)
         record.finish_reason(observer.finish_reason)
     if observer.response_id is not None:
         record.response_id = observer.response_id
-    outcome, error_type = _STREAM_OUTCOMES[end]
-    record.ended(outcome, error_type)
+    if end is not End.REVOKED:
+        record.ended(*_STREAM_OUTCOMES[end])
 
 
 _STREAM_OUTCOMES: Final[dict[End, tuple[Outcome, str | None]]] = {
@@ -219,12 +241,12 @@ def _answer_whole(whole: WholeAnswer, stamped: StampedRequest | CountRequest, an
     if whole.status == 200:
         show_reuse = isinstance(stamped, StampedRequest) and stamped.show_reuse
         try:
-            body = clean_answer(stamped.endpoint, body, show_reuse=show_reuse)
+            seen = read_answer(stamped.endpoint, body, show_reuse=show_reuse)
         except UnreadableAnswer as error:
             raise EngineFailed("The engine gave no JSON answer. Send the request again.", reason="no_json") from error
-        usage = read_usage(stamped.operation, whole.body)
-        if usage is not None:
-            record.used(usage.prompt, usage.reused, usage.output)
+        body = seen.body
+        if seen.usage is not None:
+            record.used(seen.usage.prompt, seen.usage.reused, seen.usage.output)
     record.answered(whole.status)
     record.bytes_out(len(body))
     answer.whole(whole.status, _JSON + answer_headers(record), body)

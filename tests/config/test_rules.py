@@ -10,6 +10,7 @@ from tests.config.configuration import changed, faults, good_table
 
 PUBLIC = {"listen": "0.0.0.0:8080", "url": "https://llm.example.com"}
 ENGINE = {"name": "main", "urls": ["http://127.0.0.1:8000"]}
+MEDIA = ENGINE | {"media": True}
 ISSUER = {"issuer": "https://sso.example.com", "audiences": ["saltgate"]}
 KEY = {"id": "k1", "secret": {"file": "salt"}}
 
@@ -141,6 +142,36 @@ KEY = {"id": "k1", "secret": {"file": "salt"}}
         ("engines", [ENGINE | {"media": True, "proof": "warn"}], "engines.0.media", "strict"),
         ("engines", [ENGINE | {"media": True, "proof": "off"}], "engines.0.media", "strict"),
         ("engines", [ENGINE | {"media": "yes"}], "engines.0.media", ""),
+        ("engines", [ENGINE | {"media_hosts": ["a.example"]}], "engines.0.media_hosts", "`media = true`"),
+        ("engines", [ENGINE | {"media_private_hosts": ["minio"]}], "engines.0.media_private_hosts", "`media = true`"),
+        ("engines", [MEDIA | {"media_hosts": []}], "engines.0.media_hosts", "is empty"),
+        ("engines", [MEDIA | {"media_hosts": "a.example"}], "engines.0.media_hosts", "write a list"),
+        ("engines", [MEDIA | {"media_hosts": ["*.example"]}], "engines.0.media_hosts.0", "no wildcards"),
+        ("engines", [MEDIA | {"media_hosts": ["a.example", "A.example"]}], "engines.0.media_hosts.1", "small letters"),
+        ("engines", [MEDIA | {"media_hosts": ["https://a.example"]}], "engines.0.media_hosts.0", "nothing else"),
+        ("engines", [MEDIA | {"media_hosts": ["a.example:443"]}], "engines.0.media_hosts.0", ":443"),
+        ("engines", [MEDIA | {"media_hosts": ["localhost"]}], "engines.0.media_hosts.0", "media_private_hosts"),
+        ("engines", [MEDIA | {"media_hosts": ["10.0.0.1"]}], "engines.0.media_hosts.0", "media_private_hosts"),
+        (
+            "engines",
+            [MEDIA | {"media_private_hosts": ["169.254.169.254"]}],
+            "engines.0.media_private_hosts.0",
+            "link-local",
+        ),
+        ("engines", [MEDIA | {"media_hosts": ["a.b", "a.b"]}], "engines.0.media_hosts.1", "engines.0.media_hosts.0"),
+        (
+            "engines",
+            [MEDIA | {"media_hosts": ["a.b"], "media_private_hosts": ["a.b"]}],
+            "engines.0.media_private_hosts.0",
+            "engines.0.media_hosts.0",
+        ),
+        (
+            "engines",
+            [MEDIA | {"media_hosts": ["a.b"], "media_private_ca": "salt"}],
+            "engines.0.media_private_ca",
+            "media_private_hosts",
+        ),
+        ("timeouts", {"media": "0s"}, "timeouts.media", "above zero"),
         ("engines", [ENGINE | {"proof": "off", "urls": ["unix:/a", "http://b"]}], "engines.0.proof", "loopback"),
         ("engines", [ENGINE | {"api_key": {"env": "TWO_LINES"}}], "engines.0.api_key", "line breaks"),
         # listeners
@@ -205,6 +236,10 @@ def test_a_broken_rule_is_one_fault_at_its_key_with_the_remedy(
         ("engines", [ENGINE | {"urls": ["http://[::1]:1", "unix:/a", "http://localhost"], "proof": "off"}]),
         ("engines", [ENGINE | {"models": ["m"]}, ENGINE | {"name": "b", "models": ["n"]}]),
         ("engines", [ENGINE | {"media": True}, ENGINE | {"name": "b", "kind": "sglang", "media": False}]),
+        ("engines", [MEDIA | {"media_hosts": ["images.example.com", "cdn.example.com:8443"]}]),
+        ("engines", [MEDIA | {"media_private_hosts": ["localhost:9000", "10.0.0.1", "[::1]:1"]}]),
+        ("engines", [MEDIA | {"media_private_hosts": ["minio:9000"], "media_private_ca": "salt"}]),
+        ("engines", [MEDIA | {"media_hosts": ["a.b"]}, MEDIA | {"name": "b", "media_hosts": ["a.b"]}]),
         ("issuers", [ISSUER | {"issuer": "http://127.0.0.1:9090/realms/a"}]),
         ("issuers", [ISSUER | {"issuer": "http://[::1]:9090", "kind": "local"}]),
         ("issuers", [ISSUER, ISSUER | {"issuer": "https://sso.example.com/"}]),

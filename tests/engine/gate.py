@@ -190,10 +190,11 @@ async def gate_before(
     unit: UnitName = "project",
     api_key: Secret | None = None,
     media: bool = False,
+    private_hosts: tuple[str, ...] | None = None,
 ) -> AsyncIterator[GateClient]:
     """A gate of the strictest kind in front of `vllm`, ready: it has proven every endpoint that it will serve.
 
-    `unit` is the deployment's policy; `api_key` is the engine's.
+    `unit` is the deployment's policy; `api_key` is the engine's. `private_hosts`: where images are fetched from.
     """
     isolation = Isolation(unit=unit, keys=(IsolationKey(id="k1", secret=KEY),))
     key = {} if api_key is None else {"Authorization": f"Bearer {api_key.value.decode()}"}
@@ -207,6 +208,7 @@ async def gate_before(
             isolation=isolation,
             api_key=api_key,
             media=media,
+            private_hosts=private_hosts,
         ) as bed,
         aiohttp.ClientSession(vllm.url, headers=key) as session,
     ):

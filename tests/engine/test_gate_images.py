@@ -32,6 +32,8 @@ from proxy.isolation.unit import ProjectUnit
 from tests.engine.client import EngineClient, Vllm
 from tests.engine.gate import ALICE, BOB, CAROL, DAVE, MALLORY, Caller, GateClient, gate_before, reusable
 from tests.parts.gate_bed import BASE_EPOCH, KEY
+from tests.parts.image_origin import ImageOrigin, image_answer
+from tests.parts.raw_engine import Send
 from tests.parts.redis_server import RedisServer
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -42,11 +44,20 @@ VAULT: Final = salt_for(ProjectUnit("globex", "vault"), epoch=BASE_EPOCH, key=Sa
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def gate(image_vllm: Vllm, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GateClient]:
+async def origin() -> AsyncIterator[ImageOrigin]:
+    """A host that images may be fetched from; it has none yet."""
+    async with ImageOrigin({}) as origin:
+        yield origin
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def gate(
+    image_vllm: Vllm, origin: ImageOrigin, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[GateClient]:
     """saltgate with `media`, in front of an engine whose model takes images."""
-    folder = tmp_path_factory.mktemp("images")
+    folder, hosts = tmp_path_factory.mktemp("images"), (origin.authority,)
     with RedisServer(folder) as redis:
-        async with gate_before(image_vllm, redis.settings(), folder, media=True) as client:
+        async with gate_before(image_vllm, redis.settings(), folder, media=True, private_hosts=hosts) as client:
             yield client
 
 
@@ -170,6 +181,19 @@ class TestThroughTheGate:
         (replica,) = engine.replicas
         assert replica.finding(Operation.CHAT).verdict is Verdict.PROVEN
         assert replica.media.verdict is Verdict.PROVEN, replica.media
+
+    async def test_an_image_by_its_address_is_to_the_engine_the_one_that_a_colleague_sent(
+        self, gate: GateClient, origin: ImageOrigin
+    ) -> None:
+        image = png(dark=True)
+        origin.pages["/image.png"] = [Send(image_answer(image))]
+        first = await through(gate, ALICE, image)
+        named = body(image)
+        named["messages"][0]["content"][0]["image_url"]["url"] = f"http://{origin.authority}/image.png"
+        answer = await gate.post(CAROL, "/v1/chat/completions", named)
+        again = seen(answer.status, answer.body)
+        assert (first.reused, again.reused) == (0, reusable(first.prompt))
+        assert origin.targets == ["/image.png"]
 
     async def test_a_colleague_reuses_the_image_and_a_stranger_nothing(
         self, gate: GateClient, engine: EngineClient

@@ -23,6 +23,7 @@ from config.secret import Secret
 from config.settings import (
     Admin,
     Administrator,
+    Cors,
     Drain,
     Engine,
     EngineLimits,
@@ -31,6 +32,7 @@ from config.settings import (
     IsolationKey,
     Issuer,
     Login,
+    Proxies,
     Public,
     Sessions,
     Settings,
@@ -45,6 +47,7 @@ from proxy.app import Gate, open_gate
 from proxy.directory.changes import Deed, fresh_ring, import_directory
 from proxy.directory.connect import open_store, removal_policy
 from proxy.directory.model import directory_from_toml
+from proxy.tls import listener_context
 from tests.parts.tokens import IssuerServer, TokenMint
 
 KEY = Secret(b"0123456789abcdef0123456789abcdef", "test")
@@ -166,6 +169,9 @@ async def gate_bed(
     kind: Kind = "vllm",
     limits: EngineLimits | None = None,
     media: bool = False,
+    private_hosts: tuple[str, ...] | None = None,
+    hosts: tuple[str, ...] | None = None,
+    private_ca: Path | None = None,
     also: Sequence[Engine] = (),
     issuers: Sequence[Issuer] = (),
     port: int = 0,
@@ -175,12 +181,16 @@ async def gate_bed(
     login: Login | None = None,
     public_url: str = "http://gate.test",
     sessions: Sessions | None = None,
+    proxies: Proxies | None = None,
+    cors: Cors | None = None,
+    streams_end_on_revoke: bool = True,
 ) -> AsyncIterator[GateBed]:
     """A gate in front of `engines` (one URL each a replica of one engine) and those of `also`, on the directory that
     `document` describes. Without `filled` the directory is left as it is; without `issuer_answers` the issuer is
-    faulty. `gates` are the subjects that are saltgates in front of this one. `issuers` are further ones,
-    `administrators` members of the first one. A gate at a chosen `port` has that as its public address, as clients that
-    check it need it. People sign in with a browser at `issuer_server` by `login`.
+    faulty. `hosts` and `private_hosts` are those that images are fetched from. `gates` are the subjects that are
+    saltgates in front of this one. `issuers` are further ones, `administrators` members of the first one. A gate at a
+    chosen `port` has that as its public address, as clients that check it need it. People sign in with a browser at
+    `issuer_server` by `login`.
     """
     mint = TokenMint(algorithms=("RS256", "ES256")) if issuer_server is None else issuer_server.mint
     async with issuer_server or IssuerServer(mint) as issuer, aiohttp.ClientSession() as session:
@@ -193,8 +203,12 @@ async def gate_bed(
             api_key=api_key,
             limits=limits or EngineLimits(),
             media=media,
+            media_hosts=hosts,
+            media_private_hosts=private_hosts,
+            media_private_ca=private_ca,
         )
         settings = Settings(
+            streams_end_on_revoke=streams_end_on_revoke,
             public=replace(
                 public or Public(), listen="127.0.0.1:0", url=f"http://127.0.0.1:{port}" if port else public_url
             ),
@@ -209,6 +223,8 @@ async def gate_bed(
             logs=LogSettings(level="debug"),
             tokens=tokens or Tokens(),
             admin=Admin(administrators=_administrators(issuer.mint.issuer, administrators)),
+            proxies=proxies or Proxies(),
+            cors=cors or Cors(),
             gates=tuple(FrontGate(issuer=issuer.mint.issuer, subject=subject) for subject in gates),
         )
         if filled:
@@ -218,9 +234,11 @@ async def gate_bed(
         log = folder / f"gate-{secrets.token_hex(4)}.log"
         with log.open("wb") as stream, closing(_logs(settings, stream)) as logs:
             async with open_gate(settings, instance="test", logs=logs) as gate:
-                server = await asyncio.get_running_loop().create_server(gate.front, "127.0.0.1", port)
+                tls = None if settings.public.tls is None else listener_context(settings.public.tls)
+                server = await asyncio.get_running_loop().create_server(gate.front, "127.0.0.1", port, ssl=tls)
                 port = server.sockets[0].getsockname()[1]
-                bed = GateBed(f"http://127.0.0.1:{port}", port, gate, settings, mint, issuer, session, log)
+                url = f"{'http' if tls is None else 'https'}://127.0.0.1:{port}"
+                bed = GateBed(url, port, gate, settings, mint, issuer, session, log)
                 try:
                     if ready:
                         await bed.until_ready()

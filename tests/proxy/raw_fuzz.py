@@ -122,7 +122,8 @@ async def _run(seconds: float, seed: int) -> Counts:
     with tempfile.TemporaryDirectory() as name, RedisServer(Path(name)) as redis:
         async with (
             Simulator(EngineShape(pace=AT_ONCE, answer_tokens=2)) as engine,
-            gate_bed(redis.settings(), [engine.url], Path(name)) as bed,
+            # No proof: the probes that repeat it would pass for requests of a client.
+            gate_bed(redis.settings(), [engine.url], Path(name), proof="off") as bed,
         ):
             return await fuzz(bed, engine, random.Random(seed), lambda _: time.monotonic() < until)
 

@@ -626,8 +626,11 @@ async def test_the_resource_metadata_name_the_issuers_and_our_own_address(redis:
                 assert answer.status == 200
                 assert await answer.json() == {
                     "resource": f"http://gate.test{suffix}",
+                    "resource_name": "saltgate",
                     "authorization_servers": [bed.mint.issuer],
                     "bearer_methods_supported": ["header"],
+                    "dpop_signing_alg_values_supported": ["ES256", "Ed25519", "EdDSA"],
+                    "tls_client_certificate_bound_access_tokens": False,
                 }
 
 

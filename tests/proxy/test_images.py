@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import io
 import json
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from config.settings import EngineLimits
+from observability.exposition import exposition
 from proxy.demo.simulator import AT_ONCE, EngineShape, Simulator
 from proxy.directory.rotation import raise_unit
 from proxy.isolation.unit import ProjectUnit
@@ -172,17 +174,28 @@ async def test_an_engine_that_is_proven_with_images_gets_them(redis: RedisServer
         gate_bed(redis.settings(), [engine.url], tmp_path, media=True) as bed,
     ):
         assert (await bed.post(document=chat(image())))[0] == 200
+        assert media_states(bed) == {"proven"}
+        await engine.stop()
+        while media_states(bed) != {"unknown"}:
+            await asyncio.sleep(0.005)
+
+
+def media_states(bed: GateBed) -> set[str]:
+    """What the metrics say of the engine's media cache."""
+    page = exposition(bed.gate.metrics.snapshot()).body.decode()
+    said = re.findall(r'saltgate_engine_proof\{.*endpoint="images".*state="([a-z ]+)".*\} 1', page)
+    return set(said)
 
 
 @pytest.mark.parametrize(
-    ("images", "check"),
+    ("images", "check", "state"),
     [
-        (Contents(), "another salt had sent"),
-        (None, "mm_cache_queries_total"),
+        (Contents(), "another salt had sent", "failed"),
+        (None, "mm_cache_queries_total", "unknown"),
     ],
 )
 async def test_an_engine_that_is_not_gets_texts_alone(
-    images: Images | None, check: str, redis: RedisServer, tmp_path: Path
+    images: Images | None, check: str, state: str, redis: RedisServer, tmp_path: Path
 ) -> None:
     async with (
         Simulator(SHAPE) as simulator,
@@ -196,3 +209,4 @@ async def test_an_engine_that_is_not_gets_texts_alone(
         assert (status, error["code"]) == (503, "engine_unavailable")
         assert check in error["message"]
         assert len(simulator.requests) == posts
+        assert media_states(bed) == {state}

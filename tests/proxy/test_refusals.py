@@ -84,10 +84,13 @@ def test_only_what_is_worth_a_retry_says_when(kind: type[Refusal]) -> None:
 def test_only_a_401_challenges_and_without_an_error_where_nothing_was_shown(kind: type[Refusal]) -> None:
     """RFC 6750 section 3 and RFC 9728 section 5.1."""
     headers = refusal_headers(kind("Do this."), "https://llm.example.com").decode()
+    assert headers.count("WWW-Authenticate: ") == (2 if issubclass(kind, Unauthenticated) else 0)
     assert ("WWW-Authenticate: Bearer " in headers) == (kind.status == 401) == issubclass(kind, Unauthenticated)
     if kind.status == 401:
         metadata = "https://llm.example.com/.well-known/oauth-protected-resource"
         assert f'resource_metadata="{metadata}"' in headers
-        assert ('error="invalid_token"' in headers) == (kind.code != "credential_required")
+        assert headers.count("error=") == (kind.code != "credential_required")
+        assert issubclass(kind, Unauthenticated)
+        assert kind.challenge_error is None or f'error="{kind.challenge_error}"' in headers
     assert not headers or headers.endswith("\r\n")
     assert "\r\n\r\n" not in headers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import time
@@ -15,7 +16,7 @@ from proxy.engines.profile import Operation
 from proxy.isolation.detectors import Detector
 from proxy.isolation.narrowing import NOTHING_FOUND, Narrowed, Rule, isolation_rule
 from proxy.isolation.unit import Level
-from proxy.scanner import INLINE_BYTES, INLINE_STEPS, Scanner
+from proxy.scanner import INLINE_BYTES, INLINE_STEPS, OF_ONE_WORKSPACE, Scanner
 from tests.proxy.engines.asking import ENDPOINT
 
 CODENAME = isolation_rule("codename", words=["falcon"], workspaces=["acme"])
@@ -88,6 +89,74 @@ async def test_a_scan_that_takes_too_long_is_over_the_limit_and_holds_up_nobody(
         assert time.monotonic() - began < 20
     may_end.set()
     scanner.close()
+
+
+class Gate:
+    """Detectors that hold their thread until the test lets them go, and tell in which order they began."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.may_end = threading.Event()
+
+    def rule(self, workspace: str, word: str) -> Rule:
+        def holds(_: str) -> bool:
+            self.begun.append(workspace)
+            return self.may_end.wait(30)
+
+        return Rule(word, frozenset({workspace}), Level.TEAM, (), (Detector(Expression(word), holds),))
+
+
+async def test_a_workspace_that_sends_slow_texts_without_end_does_not_keep_others_from_being_looked_at() -> None:
+    gate = Gate()
+    quick = isolation_rule("quick", words=["falcon"], workspaces=["globex"])
+    scanner = Scanner([gate.rule("acme", "y"), quick], limit_bytes=LIMIT, limit_seconds=30)
+    slow = [asyncio.ensure_future(scanner.narrowed("acme", chat("y" * INLINE_BYTES))) for _ in range(8)]
+    while len(gate.begun) < OF_ONE_WORKSPACE:
+        await asyncio.sleep(0.001)
+    assert (await scanner.narrowed("globex", chat("x" * INLINE_BYTES + " falcon"))).by == ("quick",)
+    assert gate.begun == ["acme"] * OF_ONE_WORKSPACE
+    gate.may_end.set()
+    assert {answer.by for answer in await asyncio.gather(*slow)} == {("y",)}
+    scanner.close()
+
+
+async def test_what_waits_too_long_for_its_turn_is_over_the_limit_and_never_begun() -> None:
+    gate = Gate()
+    scanner = Scanner([gate.rule("acme", "y")], limit_bytes=LIMIT, limit_seconds=0.05)
+    answers = await asyncio.gather(*(scanner.narrowed("acme", chat("y" * INLINE_BYTES)) for _ in range(6)))
+    assert {answer.by for answer in answers} == {("__over_limit__",)}
+    assert len(gate.begun) <= OF_ONE_WORKSPACE
+    gate.may_end.set()
+    scanner.close()
+
+
+async def test_a_thread_counts_as_taken_until_its_scan_ends_and_not_until_it_is_given_up() -> None:
+    gate = Gate()
+    scanner = Scanner([gate.rule("acme", "y")], limit_bytes=LIMIT, limit_seconds=0.02)
+    for _ in range(3):
+        await scanner.narrowed("acme", chat("y" * INLINE_BYTES))
+    assert len(gate.begun) <= OF_ONE_WORKSPACE
+    gate.may_end.set()
+    while True:  # as soon as they have ended, there are turns again
+        if (await scanner.narrowed("acme", chat("y" * INLINE_BYTES))).by == ("y",):
+            break
+    scanner.close()
+
+
+async def test_a_scan_that_is_given_up_looks_for_nothing_more() -> None:
+    gate, tried = Gate(), threading.Event()
+
+    def tells(_: str) -> bool:
+        tried.set()
+        return True
+
+    after = Rule("after", frozenset({"acme"}), Level.TEAM, (), (Detector(Expression("y"), tells),))
+    scanner = Scanner([gate.rule("acme", "y"), after], limit_bytes=LIMIT, limit_seconds=0.02)
+    assert (await scanner.narrowed("acme", chat("y" * INLINE_BYTES))).by == ("__over_limit__",)
+    gate.may_end.set()
+    scanner._threads.shutdown(wait=True)
+    assert gate.begun
+    assert not tried.is_set()
 
 
 async def test_a_text_over_the_limit_takes_no_thread() -> None:

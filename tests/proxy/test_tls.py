@@ -41,12 +41,12 @@ class Authority:
         self._certificate = self._signed("authority", self._key, is_authority=True)
         self.file = self._written("authority.pem", self._certificate)
 
-    def tls(self, host: str, *, password: bytes | None = None) -> Tls:
+    def tls(self, host: str, *, password: bytes | None = None, client_ca: Path | None = None) -> Tls:
         key = ec.generate_private_key(ec.SECP256R1())
         encryption = serialization.BestAvailableEncryption(password) if password else serialization.NoEncryption()
         pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
         certificate = self._written(f"{host}.pem", self._signed(host, key))
-        return Tls(certificate=certificate, key=Secret(pem, "test"))
+        return Tls(certificate=certificate, key=Secret(pem, "test"), client_ca=client_ca)
 
     def _written(self, name: str, certificate: x509.Certificate) -> Path:
         (self._folder / name).write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
@@ -189,6 +189,27 @@ except OSError:
         os.close(ours)
 
 
+def test_authorities_of_clients_that_cannot_be_used_are_told_by_their_own_key(
+    authority: Authority, tmp_path: Path
+) -> None:
+    (tmp_path / "empty.pem").touch()
+    good = authority.tls("127.0.0.1", client_ca=authority.file)
+    assert list(faulty_certificates(settings(public=Public(tls=good)))) == []
+    for client_ca in (tmp_path / "empty.pem", tmp_path / "gone.pem"):
+        tls = replace(good, client_ca=client_ca)
+        (fault,) = faulty_certificates(settings(public=Public(tls=tls)))
+        assert fault.key == "public.tls.client_ca"
+
+
+def test_a_listener_asks_for_a_certificate_only_where_it_knows_authorities_and_never_insists(
+    authority: Authority,
+) -> None:
+    assert listener_context(authority.tls("127.0.0.1")).verify_mode is ssl.CERT_NONE
+    asking = listener_context(authority.tls("127.0.0.1", client_ca=authority.file))
+    assert asking.verify_mode is ssl.CERT_OPTIONAL
+    assert len(asking.get_ca_certs()) == 1  # not the system's beside it
+
+
 def test_every_certificate_that_cannot_be_used_is_told_by_its_key(authority: Authority, tmp_path: Path) -> None:
     encrypted = authority.tls("127.0.0.1", password=b"secret-password")
     other = ClientCertificate(certificate=authority.tls("127.0.0.2").certificate, key=authority.tls("127.0.0.1").key)
@@ -196,12 +217,22 @@ def test_every_certificate_that_cannot_be_used_is_told_by_its_key(authority: Aut
     plain = settings()
     faulty = settings(
         public=Public(tls=encrypted),
-        engines=(plain.engines[0], replace(plain.engines[0], ca=tmp_path / "empty.pem", client_cert=other)),
+        engines=(
+            replace(plain.engines[0], media_private_ca=tmp_path / "empty.pem"),
+            replace(plain.engines[0], ca=tmp_path / "empty.pem", client_cert=other),
+        ),
         issuers=(replace(plain.issuers[0], client_cert=other),),
         directory=replace(plain.directory, ca=tmp_path / "gone.pem"),
     )
     faults = list(faulty_certificates(faulty))
-    keys = ["public.tls", "engines.1.ca", "engines.1.client_cert", "issuers.0.client_cert", "directory.ca"]
+    keys = [
+        "public.tls",
+        "engines.0.media_private_ca",
+        "engines.1.ca",
+        "engines.1.client_cert",
+        "issuers.0.client_cert",
+        "directory.ca",
+    ]
     assert [fault.key for fault in faults] == keys
     assert all("PEM" in fault.message for fault in faults)
     assert not [fault for fault in faults if "PRIVATE" in fault.message or "secret-password" in fault.message]

@@ -9,14 +9,16 @@ from typing import Annotated, Final
 from msgspec import Meta
 
 from config.faults import Fault
+from config.media_hosts import MediaHost, media_host, media_private_host
 from config.settings import AddedField, Engine, EngineLimits, Settings
-from proxy.engines.forbidden import why_not_added
+from proxy.engines.additions import why_not_added
 from proxy.engines.forms import BOOLEAN, passes
 from proxy.engines.kinds.dynamo import dynamo
 from proxy.engines.kinds.sglang import sglang
 from proxy.engines.kinds.tensorrt_llm import tensorrt_llm
 from proxy.engines.kinds.vllm import vllm, vllm_with_images
 from proxy.engines.profile import Line, Profile
+from proxy.engines.remote import Elsewhere, elsewhere
 from proxy.engines.rules import Drops, Passes, Refuses
 
 _KINDS: Final[Mapping[str, Callable[[EngineLimits], Profile]]] = {
@@ -32,7 +34,11 @@ VLLM: Final = PROFILES["vllm"]
 
 def profile_of(engine: Engine) -> Profile:
     """The profile of an engine with its own limits and added fields, none of which `faulty_fields` may have found."""
-    profile = vllm_with_images(engine.limits) if _takes_images(engine) else _KINDS[engine.kind](engine.limits)
+    profile = (
+        vllm_with_images(engine.limits, image_origins(engine))
+        if _takes_images(engine)
+        else _KINDS[engine.kind](engine.limits)
+    )
     added = {field.name: _line(field) for field in engine.limits.fields}
     # The profile's own word comes last: an addition never takes its place.
     endpoints = tuple(replace(endpoint, fields={**added, **endpoint.fields}) for endpoint in profile.endpoints)
@@ -41,6 +47,19 @@ def profile_of(engine: Engine) -> Profile:
 
 def _takes_images(engine: Engine) -> bool:
     return engine.media and engine.kind == "vllm"
+
+
+def image_hosts(engine: Engine) -> tuple[MediaHost, ...]:
+    """The hosts that images are fetched from for this engine."""
+    return (
+        *map(media_host, engine.media_hosts or ()),
+        *map(media_private_host, engine.media_private_hosts or ()),
+    )
+
+
+def image_origins(engine: Engine) -> Elsewhere | None:
+    """Where images may be that saltgate fetches for this engine; None where it fetches none."""
+    return elsewhere(image_hosts(engine), private_ca=engine.media_private_ca)
 
 
 def faulty_fields(settings: Settings) -> Iterator[Fault]:

@@ -45,6 +45,7 @@ from proxy.engines.forms import (
     passes,
     regex,
     response_format,
+    responses_text,
     schema,
     stop,
     whole,
@@ -216,7 +217,7 @@ def _responses_fields(limits: EngineLimits) -> dict[str, Line]:
                 "parallel_tool_calls": BOOLEAN,
             },
         ),
-        **lines(_COMPILED, _RESPONSES, {"text": schema(dict[str, object], "an object", limits, "format", "type")}),
+        **lines(_COMPILED, _RESPONSES, {"text": responses_text(limits)}),
         **drops(
             _RESPONSES,
             {

@@ -25,7 +25,9 @@ from proxy.engines.kinds.vllm_generation import (
 )
 from proxy.engines.kinds.vllm_messages import count_tokens_fields, messages_fields
 from proxy.engines.kinds.vllm_responses import responses_fields
+from proxy.engines.media import DataImage
 from proxy.engines.profile import Endpoint, Line, MediaPlace, Operation, Profile, SaltPlaces, lines
+from proxy.engines.remote import Elsewhere
 from proxy.engines.rules import Prompts, Refuses
 from proxy.refusals import Dialect
 
@@ -164,18 +166,20 @@ def vllm(limits: EngineLimits) -> Profile:
     )
 
 
-def vllm_with_images(limits: EngineLimits) -> Profile:
-    """The profile of a vLLM that is configured with `media`: images at chat, elsewhere text as ever.
+def vllm_with_images(limits: EngineLimits, elsewhere: Elsewhere | None = None) -> Profile:
+    """The profile of a vLLM that is configured with `media`: images at chat, at all other endpoints text as ever.
 
     The parts of /v1/messages have no place for an identity, and counting tokens would fill a cache before the engine
     has seen the image.
     """
     profile = vllm(limits)
-    return replace(profile, endpoints=tuple(_with_images(endpoint, limits) for endpoint in profile.endpoints))
+    endpoints = tuple(_with_images(endpoint, limits, elsewhere) for endpoint in profile.endpoints)
+    return replace(profile, endpoints=endpoints)
 
 
-def _with_images(endpoint: Endpoint, limits: EngineLimits) -> Endpoint:
+def _with_images(endpoint: Endpoint, limits: EngineLimits, elsewhere: Elsewhere | None) -> Endpoint:
     if endpoint.operation is not Operation.CHAT:
         return endpoint
-    fields = {**endpoint.fields, **messages_with_images(limits)}
-    return replace(endpoint, fields=fields, media=MediaPlace("messages", limits.media_parts))
+    fields = {**endpoint.fields, **messages_with_images(DataImage(limits.media_bytes, elsewhere))}
+    place = MediaPlace("messages", limits.media_parts, limits.media_bytes, elsewhere)
+    return replace(endpoint, fields=fields, media=place)

@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from config.settings import EngineLimits
 from proxy.engines.content import OPENAI_ONLY, VLLM_CHAT_PARTS, chat_messages, chat_tools, with_images
+from proxy.engines.extent import MAX_PATTERN_CHARACTERS
 from proxy.engines.forbidden import FORBIDDEN
 from proxy.engines.forms import (
     BOOLEAN,
@@ -35,7 +36,7 @@ from proxy.engines.forms import (
 )
 from proxy.engines.media import DataImage
 from proxy.engines.profile import Line, drops, lines
-from proxy.engines.rules import MAX_PATTERN_CHARACTERS, MAX_TOKEN_ID, Opens, Passes, Prompts, Refuses, Rule
+from proxy.engines.rules import MAX_TOKEN_ID, Opens, Passes, Prompts, Refuses, Rule
 
 _CHAT: Final = "vllm/entrypoints/openai/chat_completion/protocol.py"
 _COMPLETION: Final = "vllm/entrypoints/openai/completion/protocol.py"
@@ -184,13 +185,14 @@ def _messages(content: Opens) -> Opens:
     return chat_messages(content, "reasoning", "reasoning_content", "refusal", "task")
 
 
-def messages_with_images(limits: EngineLimits) -> dict[str, Line]:
+def messages_with_images(image: DataImage) -> dict[str, Line]:
     """The prompt where the engine is configured with `media`. Audio and video stay out: of a video vLLM makes several
     items, whose identities are not all the part's own (vllm/renderers/chat_utils.py, vision chunks)."""
     return lines(
-        "the prompt; images only in the request itself, each with an identity of saltgate's (`uuid`)",
+        "the prompt; images only in the request itself, each with an identity of saltgate's (`uuid`), or fetched by "
+        "saltgate and then as if they had been",
         "vllm/multimodal/processing/inputs.py",
-        {"messages": _messages(with_images(VLLM_CHAT_PARTS, DataImage(limits.media_bytes)))},
+        {"messages": _messages(with_images(VLLM_CHAT_PARTS, image))},
     )
 
 

@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from config.settings import EngineLimits
 from proxy.engines.content import MESSAGES, MESSAGES_SYSTEM, messages_tools
-from proxy.engines.forms import TokenCount, answer_tokens, passes, schema, stops
+from proxy.engines.forms import TokenCount, answer_tokens, output_config, passes, stops
 from proxy.engines.profile import Line, drops, lines
 from proxy.engines.rules import Refuses
 
@@ -18,15 +18,23 @@ _SERVING: Final = "vllm/entrypoints/anthropic/serving.py"
 _OWN: Final = "acts on the caller's own answer only"
 
 
-class _ToolChoice(msgspec.Struct):
+class _ToolChoice(msgspec.Struct, forbid_unknown_fields=True):
     type: Literal["auto", "any", "tool", "none"]
     name: Annotated[str, Meta(max_length=256)] | None = None
     disable_parallel_tool_use: bool | None = None
 
 
-class _Thinking(msgspec.Struct):
+class _BlockBinding(msgspec.Struct, forbid_unknown_fields=True):
+    prefix_mismatch_behavior: Annotated[str, Meta(max_length=32)] | None = None
+
+
+class _Thinking(msgspec.Struct, forbid_unknown_fields=True):
+    """All that Anthropic's SDK has; vLLM reads the first two."""
+
     type: Literal["enabled", "disabled", "adaptive"]
     budget_tokens: TokenCount | None = None
+    display: Annotated[str, Meta(max_length=32)] | None = None
+    block_binding: _BlockBinding | None = None
 
 
 def _prompt(limits: EngineLimits) -> dict[str, Line]:
@@ -53,7 +61,7 @@ def _prompt(limits: EngineLimits) -> dict[str, Line]:
         **lines(
             "compiled on a process that serves everybody, so bounded in bytes and depth",
             "vllm/v1/structured_output/backend_xgrammar.py",
-            {"output_config": schema(dict[str, object], "an object", limits, "format", "type")},
+            {"output_config": output_config(limits)},
         ),
         **drops(
             _SERVING,

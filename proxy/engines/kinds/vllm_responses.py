@@ -14,7 +14,7 @@ from proxy.engines.forms import (
     TEXT,
     answer_tokens,
     passes,
-    schema,
+    responses_text,
     whole,
 )
 from proxy.engines.profile import Line, drops, lines
@@ -63,7 +63,7 @@ def responses_fields(limits: EngineLimits) -> dict[str, Line]:
         **lines(
             "compiled on a process that serves everybody, so bounded in bytes and depth",
             "vllm/v1/structured_output/backend_xgrammar.py",
-            {"text": schema(dict[str, object], "an object", limits, "format", "type")},
+            {"text": responses_text(limits)},
         ),
         **drops(
             _SERVING,

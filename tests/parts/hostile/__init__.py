@@ -28,4 +28,4 @@ ANSWERS: Final[Mapping[str, int]] = framing.ANSWERS
 NEVER_SERVED: Final = frozenset(identity.NEVER_SERVED)
 
 # What is inside a schema is the client's own text, and passes as it is: no engine looks for a salt there.
-WITHIN_A_SCHEMA: Final = frozenset({"in response_format"})
+WITHIN_A_SCHEMA: Final = frozenset({"in response_format's schema"})

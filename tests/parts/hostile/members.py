@@ -78,6 +78,11 @@ _WHOLE: Final[Mapping[str, str | bytes | dict[str, object]]] = {
     "in a tool": chat(tools=[{"type": "function", "function": {"name": "f"}, "cache_salt": EVIL}]),
     "in stream_options": chat(stream=True, stream_options={"cache_salt": EVIL, "include_usage": True}),
     "in response_format": chat(response_format={"type": "text", "cache_salt": EVIL}),
+    "in response_format's schema": chat(
+        response_format={"type": "json_schema", "json_schema": {"name": "n", "schema": {"cache_salt": EVIL}}}
+    ),
+    "in tool_choice": chat(tool_choice={"type": "function", "function": {"name": "f"}, "cache_salt": EVIL}),
+    "in a tool's function": chat(tools=[{"type": "function", "function": {"name": "f", "cache_salt": EVIL}}]),
     "in a message named twice": '{"model":"tiny","messages":[{"role":"user","content":"a","content":"b",'
     + EVIL_MEMBER
     + "}]}",

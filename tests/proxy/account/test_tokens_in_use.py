@@ -102,6 +102,24 @@ async def test_a_token_of_an_issuer_that_is_not_trusted_any_more_is_none(redis: 
         assert (answer.status, answer.code) == (401, "invalid_token")
 
 
+async def test_a_token_that_is_bound_to_nothing_is_not_taken_as_a_bound_one(redis: RedisServer, tmp_path: Path) -> None:
+    async with desk(redis, tmp_path) as people:
+        token = await people.made()
+        answer = await people.ask("GET", "/v1/models", None, Authorization=f"DPoP {token}", **APOLLO)
+        assert (answer.status, answer.code) == (401, "invalid_token")
+
+
+async def test_two_scopes_of_one_person_are_not_mixed_up(redis: RedisServer, tmp_path: Path) -> None:
+    """What is remembered of a scope is remembered of the credential, not of its owner."""
+    async with desk(redis, tmp_path) as people:
+        everything, limited = await people.made(), await people.made(projects=["acme/ares"])
+        for _ in range(3):
+            assert (await people.models(everything, **APOLLO)).status == 200
+            assert (await people.models(limited, **APOLLO)).code == "not_a_member"
+            assert (await people.models(people.sign_in(), **APOLLO)).status == 200
+            assert (await people.models(limited, OpenAI_Project="ares")).status == 200
+
+
 # Groups
 
 

@@ -106,8 +106,12 @@ class Facade:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._runner.cleanup()
+        await self.stop()
         await self._session.close()
+
+    async def stop(self) -> None:
+        """The address ends, and all that it holds open."""
+        await self._runner.cleanup()
 
     def lead_to(self, engine: Simulator) -> None:
         """From now on POSTs go there, on the connections that there are: the process seems to be the same."""

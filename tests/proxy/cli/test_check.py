@@ -31,6 +31,7 @@ from tests.parts.gate_bed import gate_bed
 from tests.parts.imitations import Imitation
 from tests.parts.redis_server import RedisServer
 from tests.parts.tokens import IssuerServer, TokenMint
+from tests.proxy.assurance.facade import Contents, Facade, Identities, Images, Nothing
 
 SECRET = "0123456789abcdef0123456789abcdef"
 SOUND = EngineShape(pace=AT_ONCE)
@@ -147,7 +148,10 @@ async def test_every_fault_of_the_configuration_is_told_and_nothing_is_asked(
         assert not simulator.requests
     assert (told.code, shown.code) == (2, 2)
     assert told.out == ""
-    assert [line.split(": ")[1] for line in told.err.splitlines()] == ["engines.0.proof", "issuers.0.issuer"]
+    assert [line.split(": ")[1:3] for line in told.err.splitlines()] == [
+        [str(deployment.file), "engines.0.proof"],
+        [str(deployment.file), "issuers.0.issuer"],
+    ]
     assert len(shown.lines("fault")) == 2
 
 
@@ -159,7 +163,7 @@ async def test_a_certificate_that_cannot_be_used_is_a_fault_of_the_configuration
     deployment.configure(engines=engines, issuer="http://127.0.0.1:1", redis=redis.url)
     answer = await deployment.check()
     assert answer.code == 2
-    assert answer.err.startswith("saltgate: engines.0.ca: ")
+    assert answer.err.startswith(f"saltgate: {deployment.file}: engines.0.ca: ")
 
 
 async def test_what_cannot_be_reached_is_told_all_at_once_with_its_address(deployment: Deployment) -> None:
@@ -262,6 +266,22 @@ async def test_records_that_cannot_be_read_and_workspaces_of_an_unknown_issuer_a
     assert "workspace acme: its issuer https://elsewhere.example is none of [[issuers]]" in other.lines("warning")[0]
     assert broken.code == 1
     assert "acme" in broken.lines("fault")[0]
+    assert any("without what is left out" in line for line in broken.lines("note"))
+    assert not any(line.startswith("directory") and "generation" in line for line in broken.lines("ok"))
+
+
+async def test_a_directory_file_that_is_missing_is_a_fault_and_nothing_says_ok_above_it(
+    deployment: Deployment,
+) -> None:
+    async with IssuerServer(TokenMint()) as issuer, Simulator(SOUND) as simulator:
+        deployment.configure(engines=engine(simulator.url), issuer=issuer.mint.issuer, redis="redis://unused")
+        text = deployment.file.read_text().replace('redis = "redis://unused"', 'file = "people.toml"\nstate = "state"')
+        deployment.file.write_text(text)
+        answer = await deployment.check("--json")
+    assert answer.code == 1
+    file = deployment.file.parent / "people.toml"
+    assert any(line.startswith(f"directory {file} {file}: cannot be read") for line in answer.lines("fault"))
+    assert not any(line.startswith("directory") for line in answer.lines("ok"))
 
 
 @pytest.mark.parametrize(("proof", "level", "code"), [("strict", "fault", 1), ("warn", "warning", 0)])
@@ -284,6 +304,39 @@ async def test_proof_that_is_off_is_warned_of_and_nothing_is_probed(deployment: 
         assert not simulator.requests
     assert answer.code == 0
     assert 'proof = "off"' in answer.lines("warning")[0]
+
+
+@pytest.mark.parametrize(
+    ("images", "level", "code", "words"),
+    [
+        (Identities(), "ok", 0, "proven. Its media cache found the same salt's image again"),
+        (Contents(), "fault", 1, "failed. Its media cache found an image that another salt had sent"),
+        (Nothing(), "fault", 1, "unknown. Its media cache never found an image again"),
+        (None, "fault", 1, "mm_cache_queries_total"),
+    ],
+    ids=["identities", "contents", "nothing kept", "not counted"],
+)
+async def test_where_images_may_come_the_media_cache_is_probed_too(
+    deployment: Deployment, redis: RedisServer, images: Images | None, level: str, code: int, words: str
+) -> None:
+    async with (
+        issuer_and_directory(redis) as issuer,
+        Simulator(SOUND) as sound,
+        Facade([sound], images=images) as facade,
+    ):
+        deployment.configure(engines=engine(facade.url, more="media = true"), issuer=issuer, redis=redis.url)
+        answer = await deployment.check("--json")
+    (said,) = [line for line in answer.lines(level) if " images: " in line]
+    assert words in said
+    assert answer.code == code
+
+
+async def test_where_no_images_may_come_nothing_is_said_of_them(deployment: Deployment, redis: RedisServer) -> None:
+    async with issuer_and_directory(redis) as issuer, Simulator(SOUND) as sound:
+        deployment.configure(engines=engine(sound.url), issuer=issuer, redis=redis.url)
+        answer = await deployment.check()
+    assert " images: " not in answer.out
+    assert answer.code == 0
 
 
 async def test_an_endpoint_that_an_engine_does_not_have_is_information(
@@ -336,7 +389,7 @@ async def test_a_field_that_must_not_be_added_is_a_fault_of_the_configuration(
         assert not simulator.requests
     assert told.code == 2
     assert told.err == (
-        "saltgate: engines.0.limits.fields.0.name: "
+        f"saltgate: {deployment.file}: engines.0.limits.fields.0.name: "
         "can never pass: a cache namespace; with it a client would choose its border\n"
     )
 

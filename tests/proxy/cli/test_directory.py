@@ -42,10 +42,10 @@ def test_every_fault_of_a_file_is_one_line_on_stderr_and_nothing_is_written(plac
     (place.folder / "bad.toml").write_text('[workspaces.acme]\nunit = "deployment"\n[workspaces.acme.projects.A]\n')
     answer = place.directory("import", str(place.folder / "bad.toml"))
     assert answer.code == 2
-    assert [line.split(": ")[1] for line in answer.err.splitlines()] == [
-        "workspaces.acme.projects.A",
-        "workspaces.acme.issuer",
-        "workspaces.acme.unit",
+    assert [line.split(": ")[1:3] for line in answer.err.splitlines()] == [
+        [str(place.folder / "bad.toml"), "workspaces.acme.projects.A"],
+        [str(place.folder / "bad.toml"), "workspaces.acme.issuer"],
+        [str(place.folder / "bad.toml"), "workspaces.acme.unit"],
     ]
     assert place.directory("export").out == before
 
@@ -252,8 +252,54 @@ def test_the_first_keys_new_makes_the_ring_and_the_key_that_the_configuration_wa
     assert epoch > 1_700_000_000
     again = place.keys("new", "-c", str(place.configuration))
     assert "salt ring" not in again.err
+    assert (again.code, again.out) == (0, "")  # no secret that nobody would use
+    assert "no secret was made" in again.err
     assert "Made the salt ring" not in place.directory("import", people(place)).out
     assert place.shown()["deployment"]["epoch"] == epoch
+
+
+def test_the_first_keys_new_with_a_configuration_makes_the_ring_and_no_secret(bare_place: Place) -> None:
+    answer = bare_place.keys("new", "-c", str(bare_place.configuration))
+    assert (answer.code, answer.out) == (0, "")
+    assert "made the salt ring" in answer.err
+
+
+COMMENTED = f"# ours\n{FILE}# theirs\n"
+
+
+def test_a_change_of_a_directory_file_tells_that_its_comments_are_gone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = Place(tmp_path, 'file = "directory.toml"\nstate = "state"', capsys)
+    file = tmp_path / "directory.toml"
+    place.directory("import", people(place))
+    for words in (("grant", "acme/apollo", "user:dora"), ("revoke", "acme/apollo", "user:alice")):
+        file.write_text(COMMENTED)
+        answer = place.directory(*words)
+        assert (answer.code, "#" in file.read_text()) == (0, False)
+        assert f"{file} was written anew, and its comments are gone" in answer.err
+        again = place.directory("grant", "acme/apollo", "user:eve")
+        assert "comments" not in again.err  # there were none any more
+        place.directory("revoke", "acme/apollo", "user:eve")
+    file.write_text(COMMENTED)
+    for harmless in (("block", "user:alice"), ("unblock", "user:alice"), ("show",), ("import", str(file))):
+        answer = place.directory(*harmless)
+        assert (answer.code, "comments" in answer.err, file.read_text()) == (0, False, COMMENTED)
+
+
+def test_what_a_change_does_to_a_directory_file_is_said_by_its_help(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for action in ("import", "grant", "revoke"):
+        assert "written anew, without its comments" in " ".join(place.directory(action, "--help").out.split())
+
+
+def test_faults_of_a_directory_file_name_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = Place(tmp_path, 'file = "directory.toml"\nstate = "state"', capsys)
+    file = tmp_path / "directory.toml"
+    file.write_text("[workspaces.acme]\n")
+    (line,) = place.directory("show").err.splitlines()
+    assert line.startswith(f"saltgate: {file}: workspaces.acme.issuer: ")
 
 
 def test_keys_new_into_a_folder_that_is_not_there_is_wrong_usage(place: Place) -> None:

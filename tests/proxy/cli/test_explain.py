@@ -97,6 +97,7 @@ async def deployed(
     shape = EngineShape(models=("tiny", "large"), pace=AT_ONCE)
     async with IssuerServer(TokenMint()) as issuer, Simulator(shape) as engine:
         explainer = Explainer(folder, capfd)
+        more = more.replace("ISSUER", issuer.mint.issuer)
         configure(explainer.file, engine.url, issuer.mint.issuer, more=more)
         await explainer.fill(directory.format(issuer=issuer.mint.issuer))
         configure(explainer.file, engine.url, issuer.mint.issuer, key=key, more=more)
@@ -204,6 +205,77 @@ def fingerprint(salt: str) -> str:
     """By the recipe of the contract, section 7."""
     key = hmac.digest(SECRET.encode(), b"saltgate fingerprint", "sha256")
     return hmac.digest(key, salt.encode(), "sha256").hex()[:12]
+
+
+RULES = """
+[[isolation.rules]]
+name = "cards"
+sets = ["personal-data"]
+[[isolation.rules]]
+name = "codenames"
+words = ["falcon"]
+unit = "project"
+workspaces = ["acme"]
+[[isolation.rules]]
+name = "elsewhere"
+words = ["falcon"]
+workspaces = ["globex"]
+"""
+
+
+async def test_the_rules_of_the_workspace_are_told_with_the_narrowest_border_that_they_may_give(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async with deployed(tmp_path, capfd, more=RULES) as bed:
+        answer, told = await bed.json(*APOLLO), await bed.text(*APOLLO)
+        narrow, told_narrow = await bed.json("--project", "hermes"), await bed.text("--project", "hermes")
+        collection = await bed.json(*APOLLO, "--collection", "handbook")
+    own = "user:acme/apollo/u-alice-0001"
+    assert answer.document["unit"] == "team:acme/red"  # of a request in which nothing is found
+    assert answer.document["rules"] == [
+        {"name": "cards", "unit": own},
+        {"name": "codenames", "unit": "project:acme/apollo"},
+    ]
+    assert answer.document["narrowest_unit"] == own
+    shown = " ".join(told.out.split())
+    assert f"cards ({own}), codenames (project:acme/apollo)" in shown
+    assert f"the border is {own} at the narrowest" in shown
+    assert "elsewhere" not in shown
+    assert narrow.document["narrowest_unit"] == narrow.document["unit"] == "user:acme/hermes/u-alice-0001"
+    assert "none of them makes this border narrower" in told_narrow.out
+    assert collection.document["narrowest_unit"] == own
+
+
+async def test_where_no_rule_holds_nothing_is_said_of_them(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    only_there = RULES[RULES.rindex("[[isolation.rules]]") :]
+    async with deployed(tmp_path, capfd, more=only_there) as bed:
+        answer, told = await bed.json(*APOLLO), await bed.text(*APOLLO)
+    assert (answer.document["rules"], answer.document["narrowest_unit"]) == ([], None)
+    assert "rules" not in told.out
+
+
+GATE = """
+[[gates]]
+issuer = "ISSUER"
+subject = "u-mallory-0009"
+"""
+
+
+async def test_of_a_gate_in_front_no_fingerprint_is_told_because_the_salt_depends_on_its_own(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async with deployed(tmp_path, capfd, more=GATE) as bed:
+        gate = bed.mint.token("u-mallory-0009", groups=())
+        answer, told = await bed.json(token=gate), await bed.text(token=gate)
+        person = await bed.json(*APOLLO)
+    document = answer.document
+    assert (document["ok"], document["unit"]) == (True, "project:globex/vault")
+    assert (document["salt_depends_on_gate"], document["fingerprint"]) == (True, None)
+    assert (document["epoch"], document["key"]) == (BASE_EPOCH, "k1")
+    assert "fingerprint" not in told.out
+    assert "depends on the salt that this caller, a saltgate ([[gates]]), stamped" in " ".join(told.out.split())
+    assert person.document["salt_depends_on_gate"] is False
+    assert person.document["fingerprint"] is not None
 
 
 @pytest.mark.parametrize(
@@ -437,6 +509,27 @@ async def test_a_token_may_say_bearer_and_end_in_a_newline(tmp_path: Path, capfd
         for shown in (f"{token}\n", f"Bearer {token}", f"  bearer {token}\r\n"):
             assert (await bed.explainer.explain(shown, *APOLLO)).code == 0
         assert (await bed.explainer.explain(f"Basic {token}", *APOLLO)).code == 1
+
+
+THUMBPRINT = "0ZcOCORZNYy-DWpqq30jZyJGHTN0d2HglBV3uiguA4I"
+
+
+@pytest.mark.parametrize(
+    ("cnf", "said"),
+    [
+        ({"jkt": THUMBPRINT}, "must also show a DPoP proof;"),
+        ({"x5t#S256": THUMBPRINT}, "must also show its client certificate;"),
+        ({"jkt": THUMBPRINT, "x5t#S256": THUMBPRINT}, "must also show a DPoP proof and its client certificate;"),
+    ],
+)
+async def test_a_bound_token_is_explained_as_if_what_it_is_bound_to_were_shown(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], cnf: dict[str, str], said: str
+) -> None:
+    async with deployed(tmp_path, capfd) as bed:
+        answer = await bed.text(*APOLLO, token=bed.mint.token(groups=(), claims={"cnf": cnf}))
+        unusable = await bed.json(*APOLLO, token=bed.mint.token(groups=(), claims={"cnf": cnf | {"kid": "1"}}))
+    assert (answer.code, said in " ".join(answer.out.split())) == (0, True)
+    assert (unusable.code, unusable.result) == (1, "401 invalid_token")
 
 
 async def test_without_a_token_or_a_right_configuration_it_is_2(

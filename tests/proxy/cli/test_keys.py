@@ -134,6 +134,8 @@ def test_without_a_ring_rotate_and_list_say_how_one_is_made(bare_place: Place) -
     assert "directory import" in answer.err
     listed = bare_place.listed()
     assert listed["ring"] is None
+    told = bare_place.keys("list", "-c", str(bare_place.configuration))
+    assert (told.code, "keys new -c" in told.err) == (1, True)
     assert any("directory import" in fault["message"] for fault in listed["faults"])
 
 
@@ -159,6 +161,24 @@ def test_the_deployment_is_raised_alone_and_that_is_said(filled: Place) -> None:
     answer = filled.rotate("--unit", "deployment")
     assert "not under it" in answer.out
     assert epochs(filled) == before | {"deployment": before["deployment"] + 1}
+
+
+@pytest.mark.parametrize(
+    ("unit", "words"),
+    [
+        ("deployment", "deployment has a new salt. That is the unit"),
+        ("workspace:acme", "has a new salt, and so has every unit in it."),
+        ("project:acme/apollo", "has a new salt, and so has each person's own unit in it."),
+        ("team:acme/red", "team:acme/red has a new salt. In force"),
+        ("collection:acme/handbook", "collection:acme/handbook has a new salt. In force"),
+        ("user:acme/apollo/alice", f"user:acme/apollo/alice of {ISSUER} has a new salt. In force"),
+    ],
+)
+def test_what_else_has_a_new_salt_is_said_and_no_more(filled: Place, unit: str, words: str) -> None:
+    before = epochs(filled)
+    assert words in filled.rotate("--unit", unit).out
+    under = {name for name, epoch in epochs(filled).items() if epoch != before[name]} - {unit}
+    assert bool(under) == (unit == "workspace:acme")  # people's own units are in no list
 
 
 def test_a_users_unit_is_raised_for_any_subject_and_listed_with_its_issuer(filled: Place) -> None:

@@ -81,7 +81,7 @@ async def test_a_broken_file_is_not_written_over_by_a_grant_but_by_an_import(fil
     file.write_text(ONE)
     await store.stamp()
     file.write_text("[")
-    with pytest.raises(ChangeRefused, match="mend it first"):
+    with pytest.raises(ChangeRefused, match="mend them first"):
         await store.change(grant("acme", "p", user("x")))
     await store.change(block(ISSUER, user("x")))
     assert file.read_text() == "["

@@ -26,7 +26,7 @@ from proxy.directory.redis_store import RedisStore
 from proxy.directory.rotation import raise_unit
 from proxy.directory.snapshot import Snapshot
 from proxy.directory.view import DirectoryView, open_view
-from proxy.engines.body import open_body, read_request
+from proxy.engines.body import read_body
 from proxy.engines.profile import Operation
 from proxy.engines.stamp import stamp
 from proxy.identity import Identity
@@ -80,7 +80,7 @@ def _text(size: int) -> str:
 
 def stamped(body: bytes) -> int:
     """The gate's own way of a body, from its bytes to those that an engine gets. Raises Refusal."""
-    return len(stamp(read_request(CHAT, open_body(body)), SALT, request_id="r-1", show_reuse=True).body)
+    return len(stamp(read_body(CHAT, body), SALT, request_id="r-1", show_reuse=True).body)
 
 
 def refused(body: bytes) -> str | None:

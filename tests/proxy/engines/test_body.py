@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from proxy.engines.body import MAX_OBJECTS, read_body
+from proxy.engines.body import MAX_LISTS, MAX_OBJECTS, read_body
 from proxy.engines.profile import MAX_MODEL_CHARACTERS, Operation
 from proxy.refusals import InvalidRequest
 from tests.proxy.engines.asking import ENDPOINT, SALT, SALTED, body_of, sent, sent_raw, stamped
@@ -192,6 +192,11 @@ def test_a_refusal_does_not_repeat_what_the_client_sent() -> None:
         body_of(Operation.CHAT, messages=[{"role": "user", "content": [{"type": "my secret"}]}]),
     ):
         assert "secret" not in refused(body).message
+
+
+def test_so_is_one_of_more_lists() -> None:
+    body = b'{"model":"tiny","messages":[' + b"[],   " * MAX_LISTS + b"[]]}"
+    assert refused(body).reason == "too_many_values"
 
 
 @pytest.mark.parametrize("blank", ["", " "])

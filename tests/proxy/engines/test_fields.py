@@ -133,10 +133,10 @@ def test_a_refused_field_that_asks_for_nothing_is_dropped(name: str, value: obje
         (Operation.CHAT, "max_tokens", -1),
         (Operation.CHAT, "tool_choice", "any"),
         (Operation.CHAT, "tool_choice", {"type": "mcp"}),
+        (Operation.CHAT, "tool_choice", {"type": "function", "function": {"name": 1}}),
+        (Operation.CHAT, "logit_bias", {"1" * 70_000: 1}),
         (Operation.CHAT, "chat_template_kwargs", {"enable_thinking": "no"}),
-        (Operation.CHAT, "chat_template_kwargs", {"documents": []}),
         (Operation.CHAT, "structured_outputs", {"regex": "a" * 4097}),
-        (Operation.CHAT, "structured_outputs", {"regex": "a", "_backend": "x"}),
         (Operation.CHAT, "response_format", "json"),
         (
             Operation.CHAT,
@@ -161,6 +161,17 @@ def test_a_field_of_another_form_or_over_its_bound_is_refused_by_name(
     operation: Operation, name: str, value: object
 ) -> None:
     assert param_of(operation, **{name: value}) == name
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "param"),
+    [
+        ("chat_template_kwargs", {"documents": []}, "chat_template_kwargs.documents"),
+        ("structured_outputs", {"regex": "a", "_backend": "x"}, "structured_outputs._backend"),
+    ],
+)
+def test_a_member_that_a_field_has_not_got_is_refused_by_its_own_name(name: str, value: object, param: str) -> None:
+    assert param_of(Operation.CHAT, **{name: value}) == param
 
 
 @pytest.mark.parametrize("operation", [Operation.COMPLETIONS, Operation.EMBEDDINGS])
@@ -238,8 +249,17 @@ def test_echo_with_logprobs_is_prompt_logprobs_by_another_name() -> None:
                 "instructions": "Be kind.",
                 "max_output_tokens": 5,
                 "include": ["reasoning.encrypted_content"],
-                "reasoning": {"effort": "low", "summary": None},
-                "text": {"format": {"type": "json_schema", "name": "s", "schema": {"type": "object"}}},
+                "reasoning": {"effort": "low", "summary": None, "context": "auto", "mode": "pro"},
+                "text": {
+                    "format": {
+                        "type": "json_schema",
+                        "name": "s",
+                        "schema": {"type": "object"},
+                        "description": "d",
+                        "strict": None,
+                    },
+                    "verbosity": "low",
+                },
                 "tool_choice": {"type": "function", "name": "f"},
             },
         ),
@@ -248,9 +268,13 @@ def test_echo_with_logprobs_is_prompt_logprobs_by_another_name() -> None:
             {
                 "system": "Be kind.",
                 "stop_sequences": ["a"],
-                "thinking": {"type": "enabled", "budget_tokens": 1024},
+                "thinking": {"type": "enabled", "budget_tokens": 1024, "display": "omitted"},
                 "tool_choice": {"type": "tool", "name": "f"},
-                "output_config": {"effort": "low"},
+                "output_config": {
+                    "effort": "low",
+                    "format": {"type": "json_schema", "schema": {"type": "object"}},
+                    "task_budget": {"type": "tokens", "total": 1000, "remaining": 10},
+                },
             },
         ),
         (Operation.EMBEDDINGS, {"encoding_format": "base64", "dimensions": 8, "truncate_prompt_tokens": -1}),
@@ -282,8 +306,14 @@ def nested(levels: int) -> Any:
     ],
 )
 def test_a_schema_may_nest_as_deep_as_the_engine_allows_and_no_deeper(operation: Operation, name: str) -> None:
-    sent(operation, **{name: nested(MAX_SCHEMA_LEVELS)})
-    assert param_of(operation, **{name: nested(MAX_SCHEMA_LEVELS + 1)}) == name
+    def around(levels: int) -> Any:
+        schema = nested(levels - 2)
+        if operation is Operation.CHAT:
+            return {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
+        return {"format": {"type": "json_schema", "schema": schema}}
+
+    sent(operation, **{name: around(MAX_SCHEMA_LEVELS)})
+    assert param_of(operation, **{name: around(MAX_SCHEMA_LEVELS + 1)}) == name
 
 
 def test_a_tools_schema_is_bounded_too() -> None:

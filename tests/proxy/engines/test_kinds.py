@@ -16,7 +16,7 @@ from proxy.engines.kinds import PROFILES
 from proxy.engines.profile import Operation
 from proxy.engines.rules import Drops, Refuses
 from proxy.engines.stamp import CountRequest, StampedRequest, count, stamp
-from proxy.engines.usage import clean_answer
+from proxy.engines.usage import read_answer
 from proxy.refusals import InvalidRequest
 from tests.proxy.engines.asking import EVERYWHERE, LEAST, SALT, body_of, endpoint_of, sent_to, stamped
 
@@ -112,7 +112,7 @@ def test_what_a_schema_a_call_or_a_text_says_is_untouched_byte_for_byte(kind: st
     words = '"uuid": 1.50 , "cache_salt" :"u\\u0075id" ,"nvext":{"cache_salt":"mine"},"extra_key":1e2'
     messages = (
         '[{"role":"user","content":"\\"cache_salt\\": \\u0022uuid\\u0022 1e400"},'
-        f'{{"role":"assistant","tool_calls":[{{"id":"c","type":"function","function":{{"name":"f",{words}}}}}]}},'
+        f'{{"role":"assistant","tool_calls":[{{"id":"c","type":"function","function":{{"name":"f","arguments":{{{words}}}}}}}]}},'
         '{"role":"tool","tool_call_id":"c","content":"{\\"uuid\\":\\"u\\",\\"cache_salt\\":\\"s\\"}"}]'
     )
     tools = f'[{{"type":"function","function":{{"name":"f","parameters":{{"properties":{{{words}}}}}}}}}]'
@@ -219,15 +219,15 @@ def test_what_speaks_of_the_engine_is_hidden_at_every_kind(
     choice = {"index": 0, "message": {"content": "ä"}, "finish_reason": "stop"}
     shown = {"id": "x", "choices": [choice], "usage": {"prompt_tokens": 1}}
     told = shown | hidden | {"choices": [choice | in_choice]}
-    assert json.loads(clean_answer(endpoint, json.dumps(told).encode(), show_reuse=True)) == shown
+    assert json.loads(read_answer(endpoint, json.dumps(told).encode(), show_reuse=True).body) == shown
     nothing = json.dumps(shown | dict.fromkeys(hidden) | {"choices": [choice | dict.fromkeys(in_choice)]}).encode()
-    assert clean_answer(endpoint, nothing, show_reuse=True) is nothing
+    assert read_answer(endpoint, nothing, show_reuse=True).body is nothing
 
 
 @pytest.mark.parametrize("choices", [b"null", b"1", b"[1]", b'["x"]', b"{}"])
 def test_choices_that_cannot_be_read_stay_as_they_are(choices: bytes) -> None:
     body = b'{"id":"x","choices":%b}' % choices
-    assert clean_answer(endpoint_of("tensorrt-llm", Operation.CHAT), body, show_reuse=True) is body
+    assert read_answer(endpoint_of("tensorrt-llm", Operation.CHAT), body, show_reuse=True).body is body
 
 
 # Counting tokens: another type, so that a StampedRequest always has its salt.

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import pytest
 
 from config.settings import AddedField, Directory, Engine, EngineLimits, Isolation, Settings
+from proxy.engines.additions import MEANINGS
 from proxy.engines.body import read_body
 from proxy.engines.forbidden import FORBIDDEN
 from proxy.engines.kinds import PROFILES, faulty_fields, profile_of
@@ -148,8 +149,45 @@ def test_whatever_any_profile_drops_or_refuses_cannot_be_added_to_another() -> N
         ("kv_cache_mode", "border"),
         ("prefix_salt", "border"),
         ("tenant", "border"),
-        ("mm_uuid", "border"),
+        ("mm_uuid", "media"),
         ("kv_transfer_config", "border"),
+        ("kvMode", "border"),
+        ("shared_prefix_tokens", "border"),
+        ("prefixId", "border"),
+        ("cacheSalt", "border"),
+        ("CACHE__SALT", "border"),
+        ("s_a_l_t", "border"),
+        ("cache_sal_t", "border"),
+        ("do_remote_prefill", "host"),
+        ("remote_engine", "host"),
+        ("ec_config", "host"),
+        ("peer_port", "host"),
+        ("bootstrapRoom", "host"),
+        ("callback_url", "host"),
+        ("mm_hash", "border"),
+        ("mm_data", "media"),
+        ("mmItems", "media"),
+        ("imagesUrl", "can never pass"),
+        ("input_pixels", "media"),
+        ("prompt_embedding", "media"),
+        ("media_type", "media"),
+        ("loraName", "adapter"),
+        ("active_adapters", "adapter"),
+        ("weight_version", "adapter"),
+        ("session", "which cache is asked"),
+        ("dp_rank", "can never pass"),
+        ("target_replica", "which cache is asked"),
+        ("priority_boost", "which cache is asked"),
+        ("prompt_token_ids", "can never pass"),
+        ("stop_ids", "not in the body"),
+        ("requestId", "can never pass"),
+        ("previous_turn", "not in the body"),
+        ("chat_template_name", "inside the engine"),
+        ("hidden_states_path", "inside the engine"),
+        ("logits_processors", "inside the engine"),
+        ("return_hidden_state", "model's inside"),
+        ("speculative_prefill", "host"),
+        ("use_draft", "model's inside"),
         ("Cache-Salt", "no name of a field"),
         ("cache salt", "no name of a field"),
         ("cache_sаlt", "no name of a field"),  # noqa: RUF001 - a Cyrillic letter
@@ -168,8 +206,23 @@ def test_names_that_no_operator_may_add(name: str, word: str) -> None:
     assert word in fault
 
 
+def test_every_meaning_tells_names_that_engines_have_and_forbids_them_itself() -> None:
+    for meaning in MEANINGS:
+        for name in meaning.source.split(", "):
+            joined, parts = name.lower().replace("_", ""), name.lower().split("_")
+            assert (
+                any(
+                    any(word in joined or word in name for word in other.anywhere) or set(other.parts) & set(parts)
+                    for other in MEANINGS
+                )
+                or name.lower() in FORBIDDEN
+            ), name
+
+
 def test_a_field_is_added_once_and_only_where_it_does_not_pass_already() -> None:
     assert added("fast_mode", "other") == []
     assert added("separate_reasoning") == []  # SGLang's own, harmless, for a vLLM
+    harmless = ("typical_p", "mirostat_tau", "dryMultiplier", "flat_logprobs", "transport", "comment", "shape", "ghost")
+    assert added(*harmless) == []
     assert "there twice" in added("fast_mode", "fast_mode")[0]
     assert "passes already" in added("temperature", kind="tensorrt-llm")[0]

@@ -39,8 +39,55 @@ def test_each_string_stands_alone_then_joined_by_message_then_by_field() -> None
     messages = [{"role": "system", "content": "zero"}, {"role": "user", "content": parts}]
     assert seen(CHAT, messages=messages) == ("zero\none\ntwo", "onetwo", "zeroonetwo")
     assert seen(CHAT) == ("Hi",)
-    assert seen(COMPLETIONS, prompt=["one", "two"], suffix="three") == ("one\ntwo\nthree", "onetwo")
-    assert seen(MESSAGES, system=parts)[1:] == ("onetwo",)
+    assert seen(COMPLETIONS, prompt=["one", "two"], suffix="3") == ("one\ntwo\n3", "one3two3")
+    assert seen(MESSAGES, system=parts)[1:] == ("onetwoHi",)
+
+
+@pytest.mark.parametrize(
+    ("operation", "fields"),
+    [
+        (RESPONSES, {"instructions": "SEC", "input": "RET"}),
+        (RESPONSES, {"input": [{"role": "user", "content": "RET"}], "instructions": "SEC"}),
+        (MESSAGES, {"messages": [{"role": "user", "content": "RET"}], "system": [{"type": "text", "text": "SEC"}]}),
+        (COMPLETIONS, {"suffix": "RET", "prompt": "SEC"}),
+        (COMPLETIONS, {"suffix": "RET", "prompt": ["SEC", "x"]}),
+        (COMPLETIONS, {"suffix": "RET", "prompt": ["x", "SEC"]}),
+        (MESSAGES, {"messages": [{"role": "assistant", "content": [
+            {"type": "thinking", "thinking": "SEC", "signature": "s"}, {"type": "text", "text": "RET"}]}]}),
+        (MESSAGES, {"messages": [{"role": "assistant", "content": [
+            {"type": "text", "text": "SEC"}, {"type": "thinking", "thinking": "t", "signature": "s"},
+            {"type": "text", "text": "RET"}]}]}),
+        (CHAT, {"messages": [{"role": "assistant", "content": [
+            {"type": "text", "text": "SEC"}, {"type": "refusal", "refusal": "r"}, {"type": "text", "text": "RET"}]}]}),
+        (CHAT, {"messages": [{"role": "assistant", "content": [
+            {"type": "text", "text": "SEC"}, {"type": "refusal", "refusal": "RET"}]}]}),
+        (CHAT, {"messages": [{"role": "assistant", "content": "SEC", "reasoning_content": "r"},
+                             {"role": "user", "content": "RET"}]}),
+        (RESPONSES, {"input": [
+            {"role": "assistant", "content": "SEC"},
+            {"type": "reasoning", "summary": [{"type": "summary_text", "text": "r"}]},
+            {"role": "user", "content": "RET"}]}),
+    ],
+)  # fmt: skip
+def test_what_stands_side_by_side_in_the_prompt_is_put_together(operation: Operation, fields: dict[str, Any]) -> None:
+    assert "SECRET" in "\n".join(seen(operation, **fields))
+
+
+def test_what_stands_aside_is_put_together_with_the_rest_also() -> None:
+    """A call's own `type` and `thinking` are its arguments, whatever they say, and hide no message from a rule."""
+    call = {"type": "tool_use", "id": "1", "name": "n", "input": {"type": "reasoning"}}
+    thought = {"type": "thinking", "thinking": "t", "signature": "s"}
+    messages = [
+        {"role": "assistant", "content": [call, {"type": "text", "text": "SEC"}]},
+        {"role": "assistant", "content": [thought]},
+        {"role": "user", "content": "RET"},
+    ]
+    assert "SECRET" in "\n".join(seen(MESSAGES, messages=messages))
+
+
+def test_a_long_suffix_of_very_many_prompts_is_over_the_limit() -> None:
+    request = asked(COMPLETIONS, prompt=["x"] * 16, suffix="y" * 2**17)
+    assert texts(request, limit_bytes=LIMIT) is Unseen.OVER_LIMIT
 
 
 def test_names_values_and_numbers_of_what_the_protocol_does_not_name_are_texts() -> None:

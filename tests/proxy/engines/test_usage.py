@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from proxy.engines.profile import Operation
-from proxy.engines.usage import UnreadableAnswer, Usage, clean_answer, hide_reuse, holds_salt, read_usage
+from proxy.engines.usage import UnreadableAnswer, Usage, hide_reuse, holds_salt, read_answer, read_usage
 from proxy.isolation.salt import SaltKey, salt_for
 from tests.proxy.engines.asking import ENDPOINT, SALT, SALTED
 
@@ -69,19 +69,19 @@ def test_an_answer_with_nothing_to_hide_is_the_engines_own_bytes(operation: Oper
     body = (
         b'{ "id" : "x", "kv_transfer_params": null, "prompt_logprobs":null, "n": 1e2, "usage": {"prompt_tokens": 1} }'
     )
-    assert clean_answer(ENDPOINT[operation], body, show_reuse=True) is body
-    assert clean_answer(ENDPOINT[operation], body, show_reuse=False) is body
+    assert read_answer(ENDPOINT[operation], body, show_reuse=True).body is body
+    assert read_answer(ENDPOINT[operation], body, show_reuse=False).body is body
 
 
 @pytest.mark.parametrize("body", [b"", b"not json", b"[1]", b"[" * 9999])
 def test_an_answer_that_cannot_be_read_is_not_given_out(body: bytes) -> None:
     with pytest.raises(UnreadableAnswer):
-        clean_answer(ENDPOINT[Operation.CHAT], body, show_reuse=True)
+        read_answer(ENDPOINT[Operation.CHAT], body, show_reuse=True)
 
 
 @pytest.mark.parametrize("usage", [[8], "8", {"prompt_tokens_details": "[" * 5}])
 def test_a_usage_that_cannot_be_read_tells_nothing_where_reuse_is_hidden(usage: Any) -> None:
-    told = json.loads(clean_answer(ENDPOINT[Operation.CHAT], answer(usage=usage), show_reuse=False))["usage"]
+    told = json.loads(read_answer(ENDPOINT[Operation.CHAT], answer(usage=usage), show_reuse=False).body)["usage"]
     assert told in (None, {})
 
 
@@ -92,7 +92,7 @@ def test_a_usage_that_cannot_be_read_tells_nothing_where_reuse_is_hidden(usage: 
 )
 def test_what_speaks_of_the_engine_is_hidden(operation: Operation, name: str) -> None:
     body = answer(choices=[{"text": "ä", "logprob": 1.50}], **{name: {"remote_host": "10.0.0.1"}})
-    cleaned = clean_answer(ENDPOINT[operation], body, show_reuse=True)
+    cleaned = read_answer(ENDPOINT[operation], body, show_reuse=True).body
     document = json.loads(body)
     del document[name]
     assert json.loads(cleaned) == document
@@ -133,8 +133,8 @@ def test_what_speaks_of_the_engine_is_hidden(operation: Operation, name: str) ->
 )
 def test_reuse_is_hidden_from_who_may_not_see_it(operation: Operation, usage: Any, hidden: Any) -> None:
     body = answer(usage=usage)
-    assert json.loads(clean_answer(ENDPOINT[operation], body, show_reuse=False))["usage"] == hidden
-    assert clean_answer(ENDPOINT[operation], body, show_reuse=True) is body
+    assert json.loads(read_answer(ENDPOINT[operation], body, show_reuse=False).body)["usage"] == hidden
+    assert read_answer(ENDPOINT[operation], body, show_reuse=True).body is body
     assert read_usage(operation, body) is not None
 
 

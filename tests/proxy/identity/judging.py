@@ -8,6 +8,7 @@ import json
 from config.settings import Issuer
 from proxy.identity import Identity
 from proxy.identity.claims import identify
+from proxy.identity.confirmation import bearer
 from proxy.identity.keys import NoSuchKeyError, key_set
 from proxy.identity.reasons import Reason, invalid_token
 from proxy.identity.token import compact_token
@@ -35,4 +36,4 @@ def judged(token: str, mint: TokenMint, rules: Issuer = RULES, **changes: object
         verified = key_set(json.dumps(mint.jwks()).encode()).verified(parsed, algorithms=rules.algorithms)
     except NoSuchKeyError:
         raise invalid_token(Reason.UNKNOWN_KEY) from None
-    return identify(verified, rules=rules, now=NOW)
+    return bearer(identify(verified, rules=rules, now=NOW))

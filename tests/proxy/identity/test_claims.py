@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from config.settings import Login
 from proxy.identity.claims import identify
 from proxy.identity.token import VerifiedToken
 from proxy.refusals import InvalidToken, TokenExpired
 from tests.parts.tokens import ABSENT
-from tests.proxy.identity.judging import NOW, RULES, judged, mint
+from tests.proxy.identity.judging import ISSUER, NOW, RULES, judged, mint
 
 
 @pytest.mark.parametrize(
@@ -28,6 +31,28 @@ def test_an_expired_token_is_told_how_long_ago_and_what_to_do(seconds: int, said
     token = m.token(iat=NOW - seconds - 300, exp=NOW - seconds)
     with pytest.raises(TokenExpired, match=f"Your sign-in expired {said} ago. Sign in again"):
         judged(token, m)
+
+
+PAGE = "https://llm.example.com/auth/login"
+
+
+@pytest.mark.parametrize(
+    ("login", "page", "remedy"),
+    [
+        (None, PAGE, "Sign in again, or have your client refresh its token."),
+        (Login(native_client_id="cli"), PAGE, "Run `saltgate login`."),
+        (Login(native_client_id="cli"), None, "Run `saltgate login`."),
+        (Login(client_id="web"), None, "Sign in again, or have your client refresh its token."),
+        (Login(client_id="web"), PAGE, f"Sign in again at {PAGE}, or have your client refresh its token."),
+        (Login(client_id="web", native_client_id="cli"), PAGE, f"Run `saltgate login`, or sign in at {PAGE}."),
+    ],
+)
+def test_the_remedy_is_one_that_the_deployment_has(login: Login | None, page: str | None, remedy: str) -> None:
+    claims = {"iss": ISSUER, "sub": "s", "aud": "saltgate", "iat": NOW - 600, "exp": NOW - 240}
+    token = VerifiedToken(ISSUER, "at+jwt", claims)  # type: ignore[arg-type]
+    with pytest.raises(TokenExpired) as caught:
+        identify(token, rules=replace(RULES, login=login), now=NOW, sign_in_url=page)
+    assert caught.value.message == f"Your sign-in expired 4 minutes ago. {remedy}"
 
 
 def test_an_expired_token_for_somebody_else_is_invalid_only_after_it_is_expired() -> None:

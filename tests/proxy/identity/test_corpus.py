@@ -377,10 +377,10 @@ WRONG = [
     claims("Keycloak's payload typ missing", Reason.NOT_AN_ACCESS_TOKEN, KEYCLOAK),
     claims("Keycloak's payload typ in a list", Reason.NOT_AN_ACCESS_TOKEN, KEYCLOAK, typ=["Bearer"]),
     # Rule 23: bound tokens
-    claims("bound by DPoP", Reason.SENDER_CONSTRAINED, cnf={"jkt": "0ZcOCORZNYy-DWpqq30jZyJGHTN0d2HglBV3uiguA4I"}),
+    claims("bound by DPoP", Reason.BOUND, cnf={"jkt": "0ZcOCORZNYy-DWpqq30jZyJGHTN0d2HglBV3uiguA4I"}),
     claims(
         "bound by mutual TLS",
-        Reason.SENDER_CONSTRAINED,
+        Reason.NO_CERTIFICATE,
         cnf={"x5t#S256": "bwcK0esc3ACC3DB2Y5_lESsXE8o9ltc05O89jdN-dg2"},
     ),
     claims("cnf empty", Reason.SENDER_CONSTRAINED, cnf={}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -26,3 +27,9 @@ def test_what_was_changed_is_none_or_has_less(member: str, value: object) -> Non
     elif member != "groups_complete" or value is not True:
         with pytest.raises(ValueError, match="no identity"):
             identity_from_json(kept)
+
+
+def test_what_a_personal_token_proves_is_not_kept_and_so_never_widened() -> None:
+    for limited in (replace(WHOLE, token_id="t"), replace(WHOLE, projects=frozenset({("acme", "apollo")}))):
+        with pytest.raises(ValueError, match="personal access token"):
+            identity_to_json(limited)

@@ -9,14 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proxy.isolation.escapes import ESCAPE_LEVELS
 from proxy.isolation.folding import (
     COMPOSED_CHARACTERS,
-    ESCAPE_LEVELS,
     LONGEST_RUN,
     PIECE_CHARACTERS,
     _pieces,
+    bare,
     folded,
     plain,
+    readings,
 )
 
 CARD = "4111 1111 1111 1111"
@@ -37,6 +39,21 @@ CARD = "4111 1111 1111 1111"
         ("\U000e0041".join(CARD), CARD),
         ("\u0336".join(CARD), CARD),  # struck through
         ("\u20e3".join(CARD), CARD),  # keycaps
+        ("\x00".join(CARD), CARD),
+        ("\x1f".join(CARD), CARD),
+        ("\x7f".join(CARD), CARD),
+        ("\x80".join(CARD), CARD),
+        ("\u0488".join(CARD), CARD),
+        ("\u0483".join(CARD), CARD),
+        ("\u0941".join(CARD), CARD),  # a vowel's sign of another script
+        ("\u0301\u0941\x07\u05b0".join(CARD), CARD),
+        ("\u0941".join("Сокол"), "Сокол"),
+        ("fal" + "\u0941" * 3000 + "con", "falcon"),
+        ("a\x0bb\x85c\u2028d\u1680e", "a b c d e"),
+        ("a\x1fb", "ab"),
+        (r"fal\u0000con", "falcon"),
+        (r"fal\bcon", "falcon"),
+        (r"fal\\u0007con", "falcon"),
         ("e\u0301t\u200be\u0301", "été"),
         ("ｐａｓｓｗｏｒｄ：ａ１", "password:a1"),  # noqa: RUF001
         ("ﬁle", "file"),
@@ -53,10 +70,56 @@ def test_what_a_reader_sees_is_found(written: str, seen: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "plain", "Zażółć gęślą jaźń", "漢字かな交じり文", "مرحبا", "😀 — “quoted”", r"C:\users"]
+    "text",
+    [
+        "",
+        "plain",
+        "a\tb\nc\r\n",
+        "कमल में हिन्दी",
+        "שָׁלוֹם",
+        "مُحَمَّد",
+        "ภาษาไทยที่",
+        "क\u094d\u0937ि",
+        "Zażółć gęślą jaźń",
+        "漢字かな交じり文",
+        "مرحبا",
+        "😀 — “quoted”",
+        r"C:\users",
+    ],
 )
 def test_what_is_plain_stays_as_it_is(text: str) -> None:
     assert plain(text) == text
+
+
+def test_each_level_of_escapes_is_a_reading_of_its_own() -> None:
+    assert readings(r"falcon\\u0061").plain == (r"falcon\\u0061", r"falcon\u0061", "falcona")
+    assert readings(r"f\u0061lcon\\u0061").plain[1] == r"falcon\u0061"
+    assert readings("plain").plain == ("plain",)
+
+
+def test_escapes_are_undone_no_further_than_that() -> None:
+    assert len(readings("\\" * 4096 + "u0061").plain) == 1 + ESCAPE_LEVELS
+
+
+@pytest.mark.parametrize(
+    ("written", "without"),
+    [
+        ("f\u0301a\u0301l\u0301con", "falcon"),  # letters that compose with the mark
+        ("Mu\u0308\u0301ller", "Muller"),
+        ("Mü\u0301ller", "Muller"),
+        ("4\u0300111", "4111"),
+        ("и\u0306", "и"),
+        (r"f\u0061\u0301lcon", "falcon"),
+    ],
+)
+def test_a_text_with_marks_on_its_letters_is_read_without_them_also(written: str, without: str) -> None:
+    assert without in readings(written).bare
+    assert bare(written) == without
+
+
+def test_a_letter_that_is_written_as_one_with_its_mark_stays_what_it_is() -> None:
+    assert readings("fálcon ❤\ufe0f").bare == ()
+    assert bare("fálcon") == "falcon"
 
 
 def test_folding_is_done_where_an_expression_cannot_do_it_by_itself() -> None:
@@ -111,6 +174,6 @@ def test_what_composes_is_not_cut_where_no_ascii_is_near(unit: str) -> None:
 
 def test_no_more_is_composed_at_once_than_a_short_piece() -> None:
     """Canonical ordering takes the square of a run of marks, and keeps every other thread waiting meanwhile."""
-    marks = "\u0300\u0316" * 20_000
-    assert max(map(len, _pieces(marks))) <= 2 * COMPOSED_CHARACTERS + LONGEST_RUN
-    assert "".join(_pieces(marks)) == marks
+    for marks in ("\u0300\u0316" * 20_000, "क" + "\u0941" * 20_000):
+        assert max(map(len, _pieces(marks))) <= 2 * COMPOSED_CHARACTERS + LONGEST_RUN
+        assert "".join(_pieces(marks)) == marks

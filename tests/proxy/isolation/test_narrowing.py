@@ -38,6 +38,37 @@ def test_patterns_look_at_lines_at_the_text_as_it_is_and_as_it_is_seen() -> None
     assert narrowed([as_it_is], ["a\u200bx"]).by == ("as-it-is",)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "fal\x00con",
+        "fal\x1bcon",
+        "fal\x9dcon",
+        "fal\u0483con",
+        "fa\u0301lcon",
+        "fa\u0301\u0323l\u0310con",
+        "fal\u0941con",
+        r"f\u0061lcon\\u0061",
+        r"fal\\u0000con",
+        "Mu\u0308\u0301ller",
+        "M\u0301u\u0308ller",
+        "Mu\u0308ller",
+        "4\u030111\x001\u0941 1111 1111 1111",
+        "Ward\x0b7",
+    ],
+)
+def test_nothing_put_between_or_upon_its_letters_hides_a_word(text: str) -> None:
+    rules = [isolation_rule("words", words=["falcon", "Müller", "ward 7"]), PEOPLE]
+    assert narrowed(rules, [f"see {text} there"]) != NOTHING_FOUND
+
+
+def test_a_word_with_marks_is_another_one_than_that_without() -> None:
+    bear = isolation_rule("bear", words=["Bär"])
+    assert narrowed([bear], ["at the bar"]) == NOTHING_FOUND
+    assert narrowed([CODENAMES], ["fálcon"]) == NOTHING_FOUND  # the document says so
+    assert narrowed([bear], ["ba\u0308\u0323r"]).by == ("bear",)
+
+
 def test_base64_and_letters_that_look_alike_are_not_undone() -> None:
     """The document says so; whoever changes it changes the document."""
     assert narrowed(RULES, ["ZmFsY29u"]) == NOTHING_FOUND

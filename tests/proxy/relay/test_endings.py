@@ -13,6 +13,7 @@ import pytest
 from openai.types.responses import ResponseErrorEvent
 
 from proxy.engines.profile import Operation
+from proxy.refusals import Draining, EngineFailed
 from proxy.relay.endings import error_event
 
 CHAT_START = b'data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"tiny","choices":[]}\n\n'
@@ -59,7 +60,7 @@ def responses(client: openai.OpenAI) -> Any:
 def test_the_openai_sdk_raises_after_what_it_got(
     operation: Operation, ask: Callable[[openai.OpenAI], Any], start: bytes
 ) -> None:
-    with openai_client(start + error_event(operation, "engine_failed", "The engine broke off.")) as client:
+    with openai_client(start + error_event(operation, EngineFailed("The engine broke off."))) as client:
         stream = ask(client)
         assert next(stream) is not None
         with pytest.raises(openai.APIError, match="The engine broke off") as caught:
@@ -69,7 +70,7 @@ def test_the_openai_sdk_raises_after_what_it_got(
 
 
 def test_the_anthropic_sdk_raises_after_what_it_got() -> None:
-    body = MESSAGES_START + error_event(Operation.MESSAGES, "engine_failed", "The engine broke off.")
+    body = MESSAGES_START + error_event(Operation.MESSAGES, EngineFailed("The engine broke off."))
     transport = httpx2.Client(transport=answering(body))
     with anthropic.Anthropic(api_key="k", base_url="http://gate", max_retries=0, http_client=transport) as client:
         stream = client.messages.create(model="tiny", max_tokens=1, messages=[], stream=True)
@@ -84,15 +85,15 @@ def test_the_anthropic_sdk_raises_after_what_it_got() -> None:
 
 
 def test_a_responses_error_is_openais_own_event_with_its_number() -> None:
-    name, data, *rest = error_event(Operation.RESPONSES, "drained", "Again.", sequence_number=7).split(b"\n")
+    name, data, *rest = error_event(Operation.RESPONSES, Draining("Again."), sequence_number=7).split(b"\n")
     event = ResponseErrorEvent.model_validate(json.loads(data.removeprefix(b"data: ")), strict=True)
-    assert (name, event.sequence_number, event.code, event.message) == (b"event: error", 7, "drained", "Again.")
+    assert (name, event.sequence_number, event.code, event.message) == (b"event: error", 7, "draining", "Again.")
     assert rest == [b"", b""]
 
 
 @pytest.mark.parametrize("operation", Operation)
 def test_a_bad_end_is_one_whole_event_and_no_protocols_good_end(operation: Operation) -> None:
-    event = error_event(operation, "engine_failed", 'a\n\ndata: [DONE]\n\n"ä')
+    event = error_event(operation, EngineFailed('a\n\ndata: [DONE]\n\n"ä'))
     assert event.endswith(b"\n\n")
     assert event.count(b"\n\n") == 1
     for end in (b"\ndata: [DONE]", b"event: message_stop", b"event: response.completed"):

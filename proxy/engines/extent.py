@@ -1,0 +1,60 @@
+"""How large, how deep and of what patterns a schema may be that an engine is asked to compile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+from msgspec import Raw
+
+from proxy.refusals import InvalidRequest
+
+MAX_PATTERN_CHARACTERS: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How much of a schema an engine is asked to compile: bytes of JSON, and levels of objects and arrays."""
+
+    most_bytes: int
+    most_levels: int
+
+
+_ANYTHING: Final = msgspec.json.Decoder(object)
+
+
+def check_schema(where: str, raw: Raw, extent: Extent) -> None:
+    """Raises InvalidRequest for a value that is larger or deeper than an engine should be asked to compile."""
+    if len(raw) > extent.most_bytes:
+        raise InvalidRequest(f"{where} must be at most {extent.most_bytes} bytes of JSON.", param=where)
+    try:
+        level = [_ANYTHING.decode(raw)]
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidRequest(f"{where} holds a number that is too large, or nests too deep.", param=where) from error
+    for _ in range(extent.most_levels):
+        if any(len(pattern) > MAX_PATTERN_CHARACTERS for node in level for pattern in _patterns(node)):
+            raise InvalidRequest(
+                f"{where} holds a pattern of more than {MAX_PATTERN_CHARACTERS} characters.", param=where
+            )
+        level = [child for node in level for child in _children(node)]
+        if not level:
+            return
+    raise InvalidRequest(f"{where} must nest at most {extent.most_levels} levels.", param=where)
+
+
+def _patterns(node: object) -> Iterable[str]:
+    """The regular expressions of a schema's node or a structural tag's: compiling one may cost far more than its
+    length.
+    """
+    if not isinstance(node, dict):
+        return ()
+    properties = node.get("patternProperties")
+    named = properties if isinstance(properties, dict) else ()
+    return (text for text in (node.get("pattern"), node.get("regex"), *named) if isinstance(text, str))
+
+
+def _children(node: object) -> list[object]:
+    values = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+    return [value for value in values if isinstance(value, dict | list)]
