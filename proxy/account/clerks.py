@@ -61,7 +61,7 @@ class Around:
 async def open_clerks(
     around: Around,
     *,
-    program: Clerk | None = None,
+    program: Clerk,
     seen: Sequence[LoginSeen] = (),
 ) -> AsyncIterator[Mapping[Page, Clerk]]:
     """The clerks, for as long as the context is open. `program` serves /account to whoever shows a credential; without
@@ -153,13 +153,13 @@ def _for_browsers(
     }
 
 
-def _by_credential(people: Clerk | None, program: Clerk | None) -> Clerk:
+def _by_credential(people: Clerk | None, program: Clerk) -> Clerk:
     """/account: whoever shows a credential is a program, also where a cookie comes with it; a browser wants HTML."""
 
     async def serve(visit: Visit) -> PageAnswer:
-        if _shows_credential(visit.headers) and program is not None:
+        if _shows_credential(visit.headers):
             return await program(visit)
-        if people is not None and not _shows_credential(visit.headers) and _is_browser(visit.headers):
+        if people is not None and _is_browser(visit.headers):
             return await people(visit)
         raise CredentialRequired(
             "Send your access token as 'Authorization: Bearer TOKEN', or open this address in a browser."
