@@ -10,12 +10,22 @@ from base64 import urlsafe_b64decode
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+import aiohttp
 import pytest
 
+from proxy.account.back_channel import BackChannel
+from proxy.account.store import SessionStore
+from proxy.desk import Visit
+from proxy.directory.changes import Change, Deed
+from proxy.directory.redis_connection import connection_pool
+from proxy.directory.redis_store import RedisStore
+from proxy.directory.store import StoreUnavailable
+from proxy.identity.issuers import open_issuers
+from proxy.identity.login_provider import LoginProvider
 from tests.parts.openid_provider import CLIENT, OpenIdProvider, Shown
 from tests.parts.redis_server import RedisServer
 from tests.parts.tokens import ABSENT, signing_key
-from tests.proxy.account.scene import AccountScene, account_scene
+from tests.proxy.account.scene import LOGIN, AccountScene, account_scene
 
 PATH = "/auth/backchannel-logout"
 EVENT = "http://schemas.openid.net/event/backchannel-logout"
@@ -78,7 +88,8 @@ async def test_a_logout_that_comes_late_revives_nothing(scene: AccountScene) -> 
     for at in (time.time(), time.time() - 100):
         told = scene.provider.logout_token(sid=ABSENT, sub="u-alice-0001", iat=int(at))
         assert (await tell(scene, told)).status == 200
-    assert await ended_in_time(scene, token)
+    await scene.bed.gate.view.confirm()
+    assert await scene.status_of(token) == 401
 
 
 async def test_a_person_without_a_session_here_is_ended_too(scene: AccountScene) -> None:
@@ -253,6 +264,46 @@ async def test_a_logout_that_could_not_be_carried_out_may_be_told_again(own_redi
         own_redis.start()
         assert (await tell(scene, told)).status == 200
         assert not await scene.is_signed_in(his)
+
+
+class FailsOnce(RedisStore):
+    """A directory that is away for the first change."""
+
+    failures = 1
+
+    async def change(self, deed: Deed) -> Change:
+        if self.failures:
+            self.failures -= 1
+            raise StoreUnavailable("away")
+        return await super().change(deed)
+
+
+async def test_a_logout_that_was_half_carried_out_may_be_told_again(redis: RedisServer) -> None:
+    async with (
+        OpenIdProvider() as provider,
+        open_issuers((provider.settings(),), clock=time.time) as issuers,
+        aiohttp.ClientSession() as session,
+    ):
+        login_provider = LoginProvider(
+            issuers.issuers[0],
+            client_id=CLIENT,
+            login=LOGIN,
+            session=session,
+            clock=time.time,
+            monotonic=time.monotonic,
+        )
+        store = FailsOnce(redis.settings())
+        pool = connection_pool(redis.settings())
+        sessions = SessionStore(pool, clock=time.time, idle=60.0, absolute=60.0)
+        clerk = BackChannel(
+            providers={provider.mint.issuer: login_provider}, sessions=sessions, store=store, clock=time.time
+        )
+        body = b"logout_token=" + provider.logout_token().encode()
+        visit = Visit(method="POST", path=PATH, query="", headers=(), body=body)
+        assert [(await clerk.end(visit)).status for _ in range(3)] == [400, 200, 400]
+        assert len((await store.read()).endings.records) == 1
+        await store.close()
+        await sessions.close()
 
 
 async def test_forged_logouts_cost_one_fetch_of_keys(scene: AccountScene) -> None:
