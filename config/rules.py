@@ -21,6 +21,7 @@ from config.addresses import (
 )
 from config.browser_rules import faults_of_cors
 from config.faults import Fault
+from config.introspection_rules import faults_of_introspection
 from config.isolation_rules import faults_of_rules
 from config.login_rules import faults_of_logins, faults_of_sessions
 from config.media_hosts import media_host, media_private_host
@@ -277,6 +278,17 @@ def _sessions(parts: Parts) -> Iterator[Fault]:
         yield from faults_of_sessions(parts.sessions)
 
 
+def _issuer_introspection(parts: Parts) -> Iterator[Fault]:
+    for number, issuer in parts.issuers.items():
+        if issuer.introspection is None:
+            continue
+        key = f"issuers.{number}.introspection"
+        yield from faults_of_introspection(key, issuer, issuer.introspection, ALGORITHMS - {"EdDSA"})
+        yield from _header_secret(f"{key}.client_secret", issuer.introspection.client_secret)
+        if issuer.introspection.endpoint is not None:
+            yield from _trusted_address(f"{key}.endpoint", issuer.introspection.endpoint)
+
+
 def _issuer_leeway(parts: Parts) -> Iterator[Fault]:
     for number, issuer in parts.issuers.items():
         # RFC 7519 section 4.1.4: "usually no more than a few minutes".
@@ -401,6 +413,7 @@ _RULES: Final[tuple[Callable[[Parts], Iterator[Fault]], ...]] = (
     _issuer_algorithms,
     _issuer_clients,
     _issuer_logins,
+    _issuer_introspection,
     _issuer_leeway,
     _issuer_once,
     _sessions,

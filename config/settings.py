@@ -166,11 +166,37 @@ class Login:
     client_id: Text | None = None
     client_secret: SecretValue | None = None  # Sent to the token endpoint; without one a public client.
     scopes: SomeOf[Text] = ("openid", "profile")  # What saltgate's own pages ask for; openid is among them.
-    # The public client of `saltgate login`: device grant, or authorization code with PKCE to a loopback address.
+    # The public client of `saltgate login`: device grant, or authorization code with PKCE to a loopback address (any
+    # port of http://127.0.0.1, path /callback). The gate tells it, with the two keys below, in its resource metadata.
     native_client_id: Text | None = None
     native_scopes: SomeOf[Text] = ("openid", "offline_access")  # What `saltgate login` asks for.
     # Whose access tokens `saltgate login` asks for (RFC 8707), where the issuer wants to be told.
     resource: Text | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Introspection:
+    """How opaque access tokens of this issuer are checked: it is asked about each of them (RFC 7662). Its other keys
+    hold for its answers as for signed tokens; `aud` and `exp` must be in them. A signed token is never asked about, and
+    nobody but the issuer is: which one that is says the workspace that the request names, unless only one has this.
+    """
+
+    client_id: Text  # The client that saltgate is at the introspection endpoint. It need not be in `clients`.
+    # How that client proves itself, by the names of OpenID Connect Core section 9.
+    client_auth: Literal["client_secret_basic", "client_secret_post", "private_key_jwt"] = "client_secret_basic"
+    # Required for client_secret_basic and client_secret_post.
+    client_secret: SecretValue | None = None
+    client_key: SecretValue | None = None  # PEM of the private key. Required for private_key_jwt.
+    # What `client_key` signs with: RS, PS or ES with 256, 384 or 512, or Ed25519.
+    client_key_algorithm: Text = "ES256"
+    client_key_id: Text | None = None  # The `kid` that is sent with it.
+    endpoint: Text | None = None  # The introspection endpoint; from discovery where absent.
+    # How long an answer "active" serves, at most "30s" and never past the token's `exp`: a token that is revoked at the
+    # issuer is refused that much later. The answer that it is not active serves for 5 s.
+    cache: Duration = 30.0
+    # Clients that act for themselves (client credentials). Where an answer about a token of theirs names neither a
+    # subject nor a user name, the subject is the client id. Of any other client such an answer is refused.
+    service_accounts: SomeOf[Text] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,6 +228,7 @@ class Issuer:
     ca: ReadableFile | None = None  # PEM file of a private authority.
     client_cert: ClientCertificate | None = None  # Shown to the issuer.
     login: Login | None = None  # People may sign in with a browser or a command line.
+    introspection: Introspection | None = None  # Opaque access tokens are accepted, too.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

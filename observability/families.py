@@ -124,6 +124,11 @@ ISSUER_UP: Final = Family(
     names.ISSUER_UP, "gauge", "Whether the issuer's keys are at hand (1) or not (0), as the worst worker sees it.",
     ("issuer",), merge="min",
 )  # fmt: skip
+INTROSPECTION_UP: Final = Family(
+    names.INTROSPECTION_UP, "gauge",
+    "Whether the issuer answers about opaque tokens (1) or not (0), as the worst worker sees it.",
+    ("issuer",), merge="min",
+)  # fmt: skip
 ISOLATION_VIOLATIONS: Final = Family(
     names.ISOLATION_VIOLATIONS, "counter", "Isolation checks that failed: an alarm, never expected.", ("check",)
 )
@@ -141,7 +146,7 @@ FAMILIES: Final[dict[str, Family]] = {
         OVERHEAD, MODEL_DURATION, MODEL_TIME_TO_FIRST_TOKEN, MODEL_UPSTREAM_TIME_TO_FIRST_TOKEN,
         MODEL_TIME_PER_OUTPUT_TOKEN, STREAMS_WITHOUT_TOKEN, USAGE_UNKNOWN, REUSE_UNKNOWN, METRICS_OVERFLOW,
         TELEMETRY_DROPPED, ENGINE_UP, ENGINE_PROOF, ENGINE_INFO,
-        ENGINE_PROBES, ENGINE_PROBE_TOKENS, DIRECTORY_UP, DIRECTORY_CONFIRMED, ISSUER_UP,
+        ENGINE_PROBES, ENGINE_PROBE_TOKENS, DIRECTORY_UP, DIRECTORY_CONFIRMED, ISSUER_UP, INTROSPECTION_UP,
         ISOLATION_VIOLATIONS, RULE_MATCHES, BUILD_INFO,
     )
 }  # fmt: skip

@@ -131,6 +131,10 @@ class Metrics:
         """Whether the issuer's signature keys are at hand."""
         self._set(families.ISSUER_UP, (issuer,), float(up))
 
+    def introspection_up(self, issuer: str, up: bool) -> None:
+        """Whether the issuer answers about opaque tokens."""
+        self._set(families.INTROSPECTION_UP, (issuer,), float(up))
+
     def snapshot(self) -> Snapshot:
         """Everything as it is now, to be merged with the other workers' and shown."""
         for signal, dropped in self._drops.items():

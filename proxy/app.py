@@ -51,6 +51,7 @@ from proxy.gateway import Gateway, Policy
 from proxy.identity.callers import Callers
 from proxy.identity.issuers import TrustedIssuers, open_issuers
 from proxy.identity.native_sign_in import NativeSignIn
+from proxy.identity.opaque import IssuerOfWorkspace, OpaqueTokens, open_introspection
 from proxy.identity.personal_records import PersonalRules
 from proxy.identity.personal_tokens import PersonalTokens
 from proxy.identity.possession import Possession
@@ -85,6 +86,7 @@ class Gate:
     front: Front
     gateway: Gateway
     issuers: TrustedIssuers
+    opaque: OpaqueTokens
     view: DirectoryView
     engines: Engines
     metrics: Metrics
@@ -172,9 +174,17 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
         used_proofs = open_used_proofs(settings.directory)
         stack.push_async_callback(used_proofs.close)
         possession = Possession(public_url=public_url(settings), clock=time.time, used=used_proofs)
-        callers = Callers(issuers, possession, personal=personal)
+        opaque = await stack.enter_async_context(
+            open_introspection(
+                settings.issuers,
+                issuer_of_workspace=issuer_of_workspace(view),
+                clock=time.time,
+                tls=tls,
+            )
+        )
         scanner = Scanner(rules, limit_bytes=settings.isolation.scan_limit)
         stack.callback(scanner.close)
+        callers = Callers(issuers, opaque=opaque, personal=personal, possession=possession)
         logins = Logins(tokens, groups_max_age=settings.tokens.groups_max_age)
         account, pace = _account_tokens(settings, tokens, store), Pace(clock=time.monotonic)
         programs = _programs_clerks(settings, callers, view, account, logins, pace)
@@ -217,7 +227,7 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
             policy=policy(settings),
             wall_clock=time.time,
         )
-        gate = Gate(_front(gateway, recorder, settings), gateway, issuers, view, engines, metrics)
+        gate = Gate(_front(gateway, recorder, settings), gateway, issuers, opaque, view, engines, metrics)
         endless = [view.follow(), engines.follow(), personal.tell_uses(), _tell_states(gate)]
         if settings.streams_end_on_revoke:
             endless.append(gateway.follow_revocations())
@@ -332,9 +342,9 @@ def policy(settings: Settings) -> Policy:
         request_seconds=settings.timeouts.request,
         public_url=public_url(settings),
         issuers=tuple(issuer.issuer for issuer in settings.issuers),
-        native_sign_ins=native_sign_ins(settings),
         certificates=client_certificates(settings.public.tls, settings.proxies),
         cross_origin=CrossOrigin(frozenset(settings.cors.origins)) if settings.cors.origins else None,
+        native_sign_ins=native_sign_ins(settings),
         gates=frozenset((gate.issuer, gate.subject) for gate in settings.gates),
     )
 
@@ -380,6 +390,14 @@ def image_tls(engines: tuple[EngineSettings, ...]) -> dict[Path | None, ssl.SSLC
     found = [place for engine in engines if (place := image_origins(engine)) is not None]
     files = {origin.ca for place in found for origin in place.origins.values()}
     return {file: client_context(file, None) for file in files}
+
+
+def issuer_of_workspace(view: DirectoryView) -> IssuerOfWorkspace:
+    def issuer_of(name: str) -> str | None:
+        workspace = view.current().directory.workspaces.get(name)
+        return None if workspace is None else workspace.issuer
+
+    return issuer_of
 
 
 def configured_engine(engine: EngineSettings, connect_seconds: float) -> Engine:
@@ -438,6 +456,8 @@ async def _tell_states(gate: Gate) -> None:
             _log.error("salt_key_missing", keys=lacking, remedy="add it under [[isolation.keys]]")
         for issuer in gate.issuers.issuers:
             gate.metrics.issuer_up(issuer.rules.issuer, issuer.ready)
+        for introspector in gate.opaque.introspectors:
+            gate.metrics.introspection_up(introspector.rules.issuer, introspector.ready)
         gate.metrics.directory_up(not gate.view.away)
         age = gate.view.confirmed_age
         if age is not None:

@@ -25,6 +25,7 @@ from proxy.app import configured_engine, issuer_tls
 from proxy.assurance.engines import Engine, served_by
 from proxy.cli.check_engine import replica_lines
 from proxy.cli.check_images import image_lines
+from proxy.cli.check_introspection import introspection_lines
 from proxy.cli.configuration import add_configuration, tell_faults
 from proxy.cli.lines import Level, Line
 from proxy.directory.connect import open_store, removal_policy
@@ -32,6 +33,7 @@ from proxy.directory.model import Workspace, user
 from proxy.directory.snapshot import NOTHING_READ, Snapshot, read
 from proxy.directory.store import StoreUnavailable
 from proxy.engines.kinds import faulty_fields
+from proxy.identity.client_authentication import faulty_client_keys
 from proxy.identity.issuer import KeysNotFetchedError, TrustedIssuer
 from proxy.isolation.ring import Ring
 from proxy.isolation.salt import SaltKey
@@ -111,7 +113,11 @@ def _configuration(path: Path, show: _Told | _Shown) -> Settings | None:
     except ConfigurationFaults as error:
         faults = error.faults
     else:
-        faults = (*faulty_certificates(loaded.settings), *faulty_fields(loaded.settings))
+        faults = (
+            *faulty_certificates(loaded.settings),
+            *faulty_fields(loaded.settings),
+            *faulty_client_keys(loaded.settings),
+        )
         if not faults:
             show.line(Line(Level.OK, "configuration", "", str(path)))
             for warning in loaded.warnings:
@@ -142,7 +148,11 @@ async def _check(settings: Settings, show: _Told | _Shown) -> None:
             )
             for issuer in settings.issuers
         ]
-        parts = [tasks.create_task(_collected(_issuer(issuer))) for issuer in issuers]
+        parts = [
+            tasks.create_task(_collected(lines))
+            for issuer in issuers
+            for lines in (_issuer(issuer), introspection_lines(issuer.rules, session, tls.get(issuer.rules.issuer)))
+        ]
         parts.append(tasks.create_task(_collected(_directory(settings))))
         for engine, configured in zip(engines, settings.engines, strict=True):
             for replica, url in zip(engine.replicas, configured.urls, strict=True):

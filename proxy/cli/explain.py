@@ -16,6 +16,7 @@ from observability.logs import configure_logs
 from proxy.app import (
     configured_engine,
     isolation_rules,
+    issuer_of_workspace,
     issuer_tls,
     key_ring,
     personal_tokens,
@@ -35,9 +36,11 @@ from proxy.directory.view import DirectoryView
 from proxy.gateway import Identities
 from proxy.identity import Identity
 from proxy.identity.callers import Callers
+from proxy.identity.client_authentication import faulty_client_keys
 from proxy.identity.confirmation import Bound, Confirmation
 from proxy.identity.credential import Form, credential
 from proxy.identity.issuers import TrustedIssuers, open_issuers
+from proxy.identity.opaque import open_introspection
 from proxy.identity.shown import Shown
 from proxy.identity.token import MAXIMUM_TOKEN_BYTES
 from proxy.refusals import Refusal
@@ -68,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = configured(arguments)
     if settings is None:
         return 2
-    faults = list(faulty_certificates(settings))
+    faults = [*faulty_certificates(settings), *faulty_client_keys(settings)]
     tell_faults(arguments.configuration, faults)
     if faults:
         return 2
@@ -119,11 +122,19 @@ async def _run(arguments: argparse.Namespace, settings: Settings, shown: tuple[s
                 sign_in_url=sign_in_url(settings),
             )
         )
-        callers = Callers(issuers, personal=personal_tokens(settings, tokens))
+        opaque = await stack.enter_async_context(
+            open_introspection(
+                settings.issuers,
+                issuer_of_workspace=issuer_of_workspace(view),
+                clock=clock,
+                tls=issuer_tls(settings.issuers),
+            )
+        )
+        callers = Callers(issuers, opaque=opaque, personal=personal_tokens(settings, tokens))
+        away = await _confirmed(view)  # first: it says whom to ask about an opaque token
         async with asyncio.TaskGroup() as group:
             identity = group.create_task(_identity(callers, arguments, shown))
             bound = group.create_task(_bound(issuers, shown))
-            away = group.create_task(_confirmed(view))
             asked = [group.create_task(_asked(replica)) for replica in replicas]
         holder = bound.result()
         explanation = explain(
@@ -137,7 +148,7 @@ async def _run(arguments: argparse.Namespace, settings: Settings, shown: tuple[s
             keys=keys,
             now=clock(),
         )
-    notes = [note for task in (away, *asked) if (note := task.result()) is not None]
+    notes = [note for note in (away, *(task.result() for task in asked)) if note is not None]
     if holder is not None:
         notes.append(_what_is_shown(holder.confirmation))
     _say(arguments, explanation, notes, view.faults)

@@ -90,10 +90,10 @@ def _identity(found: Identity | Refusal) -> dict[str, object] | None:
         "issuer": found.issuer,
         "subject": found.subject,
         "client": found.client,
+        "method": found.method,
         "groups": sorted(found.groups) if found.groups_complete else "unknown",
         "groups_named": sorted(found.groups),
         "expires_at": found.expires_at,
-        "method": found.method,
         "token_id": found.token_id,
         "only_for": None if found.projects is None else _names(sorted(found.projects)),
     }
@@ -179,6 +179,8 @@ def _told(explanation: Explanation, step: str, found: object, model: str | None)
 def _told_identity(identity: Identity) -> Iterator[tuple[str, str]]:
     yield "identity", f"{identity.subject}, of {identity.issuer}"
     yield "", f"client {identity.client or 'not named'}; the token is good until {_time(identity.expires_at)}"
+    if identity.method == "introspection":
+        yield "", "an opaque token: the issuer was asked about it"
     if identity.token_id is not None:
         yield "", f"by the personal access token {identity.token_id}"
     if identity.projects is not None:

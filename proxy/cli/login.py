@@ -79,7 +79,7 @@ async def _sign_in(arguments: argparse.Namespace, gate: str) -> KeptSignIn:
 
 @dataclass(frozen=True, slots=True)
 class _Brought:
-    """Tokens as they came, when they were asked for at the latest, and the nonce that was sent."""
+    """Tokens as they came, and the nonce that their ID token must carry; None where none was sent."""
 
     tokens: Tokens
     nonce: str | None = field(repr=False)

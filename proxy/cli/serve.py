@@ -13,6 +13,7 @@ from config.settings import Issuer, Settings
 from proxy.cli.configuration import add_configuration, configured, tell_faults
 from proxy.cli.local_issuer import OWNER, local_folder, tell_new_owner
 from proxy.engines.kinds import faulty_fields
+from proxy.identity.client_authentication import faulty_client_keys
 from proxy.server import CannotListen, serve
 from proxy.tls import faulty_certificates
 
@@ -29,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = configured(arguments)
     if settings is None:
         return 2
-    faults = [*faulty_certificates(settings), *faulty_fields(settings)]
+    faults = [*faulty_certificates(settings), *faulty_fields(settings), *faulty_client_keys(settings)]
     tell_faults(arguments.configuration, faults)
     if faults:
         return 2

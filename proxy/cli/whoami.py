@@ -8,6 +8,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from proxy.cli.ask_gate import ask_gate
 from proxy.cli.sign_in import SignInFailed
@@ -15,7 +16,7 @@ from proxy.cli.sign_in.web import open_web, shown
 from proxy.cli.signed_in import fresh_sign_in
 from proxy.identity.token import Json
 
-ACCOUNT_PATH = "/account"
+ACCOUNT_PATH: Final = "/account"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

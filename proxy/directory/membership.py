@@ -147,7 +147,7 @@ def _with_units(snapshot: Snapshot, pairs: Iterable[tuple[str, str]], default_un
 
 
 def _admitted(snapshot: Snapshot, identity: Identity) -> tuple[Member, ...]:
-    """As whom the caller is a member. Raises as `admit`, and SaltUnavailable for a directory that says nothing."""
+    """`admit`, where there is a directory that can be told from an emptied one. Raises SaltUnavailable besides."""
     members = admit(snapshot, identity)
     if snapshot.ring is None:
         raise SaltUnavailable(

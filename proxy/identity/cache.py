@@ -1,13 +1,16 @@
-"""Tokens that were verified a moment ago, so that a signature is not checked for each of a person's requests."""
+"""What is known of tokens since a moment ago: not each of a person's requests costs a signature or a question."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
 from hashlib import sha256
+from typing import Generic, TypeVar
 
 from proxy.identity import Identity
 from proxy.identity.confirmation import Bound
+
+V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,3 +63,37 @@ class VerifiedTokens:
 def digest_of(token: str) -> bytes:
     """What stands for the token as a key; defined for any text, so that also what is no token gets a refusal."""
     return sha256(token.encode("utf-8", "surrogatepass")).digest()
+
+
+class Recent(Generic[V]):
+    """At most `capacity` values by digest, each until its own moment, the longest unused given up first.
+
+    Moments are monotonic seconds: a wall clock that is set back lengthens nothing.
+    """
+
+    def __init__(self, *, capacity: int) -> None:
+        self._capacity = capacity
+        self._entries: OrderedDict[bytes, tuple[V, float]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def find(self, digest: bytes, *, now: float) -> V | None:
+        entry = self._entries.get(digest)
+        if entry is None:
+            return None
+        value, until = entry
+        if now >= until:
+            del self._entries[digest]
+            return None
+        self._entries.move_to_end(digest)
+        return value
+
+    def keep(self, digest: bytes, value: V, *, until: float) -> None:
+        self._entries[digest] = (value, until)
+        self._entries.move_to_end(digest)
+        while len(self._entries) > self._capacity:
+            self._entries.popitem(last=False)
+
+    def forget(self, digest: bytes) -> None:
+        self._entries.pop(digest, None)

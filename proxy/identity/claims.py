@@ -1,4 +1,7 @@
-"""What a verified token proves about its caller, by its issuer's rules (RFC 7519 section 4.1, RFC 9068 section 4)."""
+"""What a token's claims prove about its caller, by its issuer's rules (RFC 7519 section 4.1, RFC 9068 section 4).
+
+One set of rules, whether the issuer signed the claims or answered with them when it was asked (`introspected`).
+"""
 
 from __future__ import annotations
 
@@ -24,10 +27,22 @@ def identify(token: VerifiedToken, *, rules: Issuer, now: float, sign_in_url: st
     names which. `expires_at` is the token's `exp`, without leeway. `sign_in_url` is our own page, for those issuers
     whose people may sign in there.
     """
-    claims = token.claims
     if token.issuer != rules.issuer:
         raise invalid_token(Reason.ISSUER)
-    _check_is_access_token(token, rules)
+    # Explicit typing (RFC 8725 section 3.11).
+    if not is_accepted_type(token.type, rules.token_types):
+        raise invalid_token(Reason.TYPE)
+    return proved(token.claims, rules=rules, now=now, method="jwt", sign_in_url=sign_in_url)
+
+
+def proved(
+    claims: Mapping[str, Json], *, rules: Issuer, now: float, method: str, sign_in_url: str | None = None
+) -> Identity | Bound:
+    """The caller whom claims prove that are the issuer's word for certain: signed by it, or answered when asked.
+
+    All that holds whichever of the two it was. Raises as `identify`.
+    """
+    _check_are_of_access_token(claims, rules)
     expires_at = _checked_times(claims, rules, now, sign_in_url)
     _check_audience(claims, rules)
     caller = Identity(
@@ -37,22 +52,21 @@ def identify(token: VerifiedToken, *, rules: Issuer, now: float, sign_in_url: st
         groups_complete=not groups_overflow(claims, rules),
         expires_at=expires_at,
         client=_client(claims, rules),
+        method=method,
         session=claimed_session(claims),
         issued_at=time_claim(claims, "iat", Reason.LIFETIME),
     )
     return bound(caller, claims)
 
 
-def _check_is_access_token(token: VerifiedToken, rules: Issuer) -> None:
-    """Explicit typing (RFC 8725 section 3.11), else the members that only other kinds of token carry."""
-    if not is_accepted_type(token.type, rules.token_types):
-        raise invalid_token(Reason.TYPE)
-    if rules.payload_type is not None and token.claims.get("typ") != rules.payload_type:
+def _check_are_of_access_token(claims: Mapping[str, Json], rules: Issuer) -> None:
+    """None of the members that only other kinds of token carry."""
+    if rules.payload_type is not None and claims.get("typ") != rules.payload_type:
         raise invalid_token(Reason.NOT_AN_ACCESS_TOKEN)
     # Logout tokens and other security events (RFC 8417).
-    if "events" in token.claims:
+    if "events" in claims:
         raise invalid_token(Reason.NOT_AN_ACCESS_TOKEN)
-    if not rules.allow_id_token_claims and any(name in token.claims for name in ("nonce", "at_hash", "c_hash")):
+    if not rules.allow_id_token_claims and any(name in claims for name in ("nonce", "at_hash", "c_hash")):
         raise invalid_token(Reason.NOT_AN_ACCESS_TOKEN)
 
 

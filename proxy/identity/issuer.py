@@ -1,7 +1,6 @@
 """One issuer whose tokens are accepted: its keys are fetched, kept fresh, and used while the issuer is away.
 
-The rules of fetching are OpenID Connect Discovery 1.0 section 4 (the metadata must name the issuer that was asked) and
-RFC 8725 section 3.10 (no address from a token is ever asked). A fetch is always single: whoever needs one joins it.
+A fetch is always single: whoever needs one joins it. What may be asked and how stands in `asking`.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ import structlog
 from yarl import URL
 
 from config.settings import Issuer
+from proxy.identity.asking import NoAnswerError, address_in, document, metadata, trusted_address
 from proxy.identity.keys import KeySet, NoSuchKeyError, key_set
-from proxy.identity.outside import NotAskedError, bounded_body, outside_address
 from proxy.identity.reasons import Reason, invalid_token
-from proxy.identity.token import CompactToken, VerifiedToken, strict_json
+from proxy.identity.token import CompactToken, VerifiedToken
 from proxy.refusals import IssuerUnavailable, Refusal
 
 
@@ -209,11 +208,9 @@ class TrustedIssuer:
         """The issuer's keys, and the seconds until they are to be fetched again."""
         try:
             async with asyncio.timeout(self._schedule.timeout):
-                document, cache_control = await self._document(await self._jwks_uri())
-            return key_set(document), self._interval_by(cache_control)
-        except KeysNotFetchedError:
-            raise
-        except NotAskedError as error:
+                body, cache_control = await document(self._session, await self._jwks_uri(), self._tls)
+            return key_set(body), self._interval_by(cache_control)
+        except NoAnswerError as error:
             raise KeysNotFetchedError(str(error)) from error
         except Exception as error:
             # Whatever the network or the document does, the keeper goes on and known keys serve.
@@ -222,28 +219,9 @@ class TrustedIssuer:
     async def _jwks_uri(self) -> URL:
         """The configured address, else the one that discovery gives."""
         if self.rules.jwks_uri is not None:
-            return outside_address(self.rules.jwks_uri)
-        address = outside_address(self.rules.issuer.removesuffix("/") + "/.well-known/openid-configuration")
-        metadata = strict_json((await self._document(address))[0])
-        if not isinstance(metadata, dict) or metadata.get("issuer") != self.rules.issuer:
-            raise KeysNotFetchedError("the metadata does not name this issuer, byte for byte")
-        jwks_uri = metadata.get("jwks_uri")
-        if not isinstance(jwks_uri, str):
-            raise KeysNotFetchedError("the metadata has no jwks_uri")
-        found = outside_address(jwks_uri)
-        if found.scheme != address.scheme and found.scheme != "https":
-            raise KeysNotFetchedError("the metadata's jwks_uri is less protected than the issuer")
-        return found
-
-    async def _document(self, address: URL) -> tuple[bytes, str]:
-        """The body at the address, and its Cache-Control."""
-        headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
-        async with self._session.get(
-            address, allow_redirects=False, ssl=self._tls or True, headers=headers
-        ) as response:
-            if response.status != 200:
-                raise KeysNotFetchedError(f"{address} answered {response.status}")
-            return await bounded_body(response), response.headers.get("Cache-Control", "")
+            return trusted_address(self.rules.jwks_uri)
+        found = await metadata(self._session, self.rules.issuer, self._tls)
+        return address_in(found, "jwks_uri", self.rules.issuer)
 
     def _interval_by(self, cache_control: str) -> float:
         """A withdrawn key must stop soon, so Cache-Control only shortens the interval (RFC 9111 section 5.2.2)."""

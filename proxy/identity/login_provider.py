@@ -19,9 +19,9 @@ from authlib.oauth2.rfc7636 import create_s256_code_challenge  # type: ignore[im
 from yarl import URL
 
 from config.settings import Issuer, Login
+from proxy.identity.asking import ACCEPT_JSON, NoAnswerError, body_of
 from proxy.identity.issuer import TrustedIssuer
 from proxy.identity.logout_token import Logout, logout_token_claims
-from proxy.identity.outside import NotAskedError, bounded_body
 from proxy.identity.provider_metadata import DISCOVERY_PATH, ProviderMetadata, provider_metadata
 from proxy.identity.signed_in import SignedIn, signed_in
 from proxy.identity.token import Json, compact_token, strict_json
@@ -148,7 +148,7 @@ class LoginProvider:
             address = self.rules.issuer.removesuffix("/") + DISCOVERY_PATH
             status, body = await self._answered(self._got(address), "the metadata")
             self._metadata = provider_metadata(body if status == 200 else b"", issuer=self.rules.issuer)
-        except (NotAskedError, IssuerUnavailable) as error:
+        except (NoAnswerError, IssuerUnavailable) as error:
             self._fetch_again = self._monotonic() + COOL_DOWN_SECONDS
             _log.warning("issuer_metadata_not_fetched", issuer=self.rules.issuer, cause=str(error))
         else:
@@ -159,18 +159,17 @@ class LoginProvider:
         try:
             async with asyncio.timeout(ASK_SECONDS):
                 return await asking
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+        except (aiohttp.ClientError, NoAnswerError, TimeoutError, OSError, ValueError) as error:
             raise IssuerUnavailable(
                 "The identity provider gives no answer, so you cannot be signed in. Try again in a moment.",
                 reason=f"{what.rpartition(' ')[2]}_{type(error).__name__}",
             ) from None
 
     async def _got(self, address: str) -> tuple[int, bytes]:
-        headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
         async with self._session.get(
-            URL(address), allow_redirects=False, ssl=self._tls or True, headers=headers
+            URL(address), allow_redirects=False, ssl=self._tls or True, headers=ACCEPT_JSON
         ) as response:
-            return response.status, await bounded_body(response)
+            return response.status, await body_of(response)
 
     async def _posted(self, metadata: ProviderMetadata, form: Mapping[str, str]) -> tuple[int, bytes]:
         headers, form = self._authenticated(metadata, form)
@@ -180,7 +179,7 @@ class LoginProvider:
                 URL(metadata.token_endpoint), data=form, allow_redirects=False, ssl=self._tls or True, headers=headers
             ) as response,
         ):
-            return response.status, await bounded_body(response)
+            return response.status, await body_of(response)
 
     def _authenticated(
         self, metadata: ProviderMetadata, form: Mapping[str, str]
@@ -188,7 +187,7 @@ class LoginProvider:
         """The client's own proof (RFC 6749 section 2.3.1): the secret in a header, unless the issuer wants it in the
         form; a client without a secret only names itself.
         """
-        headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
+        headers = dict(ACCEPT_JSON)
         if self._login.client_secret is None:
             return headers, {**form, "client_id": self.client_id}
         secret = self._login.client_secret.value.decode("ascii")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from proxy.identity.outside import NotAskedError, outside_address
+from proxy.identity.asking import NoAnswerError, trusted_address
 from proxy.identity.token import Json, strict_json
 
 DISCOVERY_PATH: Final = "/.well-known/openid-configuration"
@@ -25,17 +25,17 @@ class ProviderMetadata:
 
 
 def provider_metadata(document: bytes, *, issuer: str) -> ProviderMetadata:
-    """Raises NotAskedError for what is no metadata of this issuer, or names an address that is not to be trusted."""
+    """Raises NoAnswerError for what is no metadata of this issuer, or names an address that is not to be trusted."""
     try:
         members = strict_json(document)
     except ValueError as error:
-        raise NotAskedError("the metadata is not JSON") from error
+        raise NoAnswerError("the metadata is not JSON") from error
     # Section 4.3: byte for byte, else one issuer's answers could be passed off as another's.
     if not isinstance(members, dict) or members.get("issuer") != issuer:
-        raise NotAskedError("the metadata does not name this issuer, byte for byte")
+        raise NoAnswerError("the metadata does not name this issuer, byte for byte")
     authorization, token = _endpoint(members, "authorization_endpoint"), _endpoint(members, "token_endpoint")
     if authorization is None or token is None:
-        raise NotAskedError("the metadata has no authorization_endpoint or no token_endpoint")
+        raise NoAnswerError("the metadata has no authorization_endpoint or no token_endpoint")
     return ProviderMetadata(
         authorization_endpoint=authorization,
         token_endpoint=token,
@@ -51,14 +51,14 @@ def _endpoint(members: Mapping[str, Json], name: str) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str):
-        raise NotAskedError(f"the metadata's {name} is no text")
-    address = outside_address(value)
-    issuer = outside_address(str(members["issuer"]))
+        raise NoAnswerError(f"the metadata's {name} is no text")
+    address = trusted_address(value)
+    issuer = trusted_address(str(members["issuer"]))
     if (address.scheme != "https" and issuer.scheme == "https") or "#" in value:
-        raise NotAskedError(f"the metadata's {name} is less protected than the issuer, or has a fragment")
+        raise NoAnswerError(f"the metadata's {name} is less protected than the issuer, or has a fragment")
     written = str(address)
     if not _WRITTEN.fullmatch(written):
-        raise NotAskedError(f"the metadata's {name} is no address")
+        raise NoAnswerError(f"the metadata's {name} is no address")
     return written
 
 

@@ -23,6 +23,7 @@ class Reason(Enum):
     PERSONAL_UNKNOWN = "personal_unknown"
     PERSONAL_ENDED = "personal_ended"
     OPAQUE = "opaque"
+    INACTIVE = "inactive"
     ENCRYPTED = "encrypted"
     ENCODING = "encoding"
     HEADER = "header"
@@ -81,6 +82,10 @@ _TEXTS: Final = {
     Reason.OPAQUE: (
         "The credential is not a signed token (JWT). Send an access token that your identity provider issued for this "
         "gateway; a provider that gives opaque tokens needs an audience or resource in the request."
+    ),
+    Reason.INACTIVE: (
+        "The identity provider does not know this token: it has ended, was revoked, or is of somebody else. Sign in "
+        "again, and see that the request names your own workspace."
     ),
     Reason.ENCRYPTED: "Encrypted tokens (JWE) are not accepted. Ask your identity provider for a signed access token.",
     Reason.ALGORITHM: "The token is signed with an algorithm that is not accepted here. Tell your administrator.",

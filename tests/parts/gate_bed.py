@@ -28,6 +28,7 @@ from config.settings import (
     Engine,
     EngineLimits,
     FrontGate,
+    Introspection,
     Isolation,
     IsolationKey,
     Issuer,
@@ -173,6 +174,10 @@ async def gate_bed(
     hosts: tuple[str, ...] | None = None,
     private_ca: Path | None = None,
     also: Sequence[Engine] = (),
+    proxies: Proxies | None = None,
+    cors: Cors | None = None,
+    streams_end_on_revoke: bool = True,
+    introspection: Introspection | None = None,
     issuers: Sequence[Issuer] = (),
     port: int = 0,
     tokens: Tokens | None = None,
@@ -181,16 +186,13 @@ async def gate_bed(
     login: Login | None = None,
     public_url: str = "http://gate.test",
     sessions: Sessions | None = None,
-    proxies: Proxies | None = None,
-    cors: Cors | None = None,
-    streams_end_on_revoke: bool = True,
 ) -> AsyncIterator[GateBed]:
     """A gate in front of `engines` (one URL each a replica of one engine) and those of `also`, on the directory that
     `document` describes. Without `filled` the directory is left as it is; without `issuer_answers` the issuer is
     faulty. `hosts` and `private_hosts` are those that images are fetched from. `gates` are the subjects that are
-    saltgates in front of this one. `issuers` are further ones, `administrators` members of the first one. A gate at a
-    chosen `port` has that as its public address, as clients that check it need it. People sign in with a browser at
-    `issuer_server` by `login`.
+    saltgates in front of this one. With `introspection` the issuer is also asked about opaque tokens; `issuers` are
+    further ones, `administrators` members of the first one. A gate at a chosen `port` has that as its public address,
+    as clients that check it need it. People sign in with a browser at `issuer_server` by `login`.
     """
     mint = TokenMint(algorithms=("RS256", "ES256")) if issuer_server is None else issuer_server.mint
     async with issuer_server or IssuerServer(mint) as issuer, aiohttp.ClientSession() as session:
@@ -213,7 +215,7 @@ async def gate_bed(
                 public or Public(), listen="127.0.0.1:0", url=f"http://127.0.0.1:{port}" if port else public_url
             ),
             engines=(engine, *also),
-            issuers=(replace(issuer.settings(), login=login), *issuers),
+            issuers=(replace(issuer.settings(), introspection=introspection, login=login), *issuers),
             sessions=sessions or Sessions(),
             directory=directory,
             isolation=isolation or Isolation(keys=(IsolationKey(id="k1", secret=KEY),)),

@@ -28,7 +28,8 @@ ALICE: Final = {"sub": "u-alice-0001", "name": "Alice <i>", "groups": ["eng"], "
 class OpenIdProvider(IssuerServer):
     """`changed` are claims of the next ID tokens, `header` members of their headers; `given` replaces members of the
     token endpoint's answer, `status` its status. `asked` are the forms that came there, `authorizations` its
-    Authorization headers. `metadata` changes what discovery says.
+    Authorization headers. `metadata` changes what discovery says. With `moved` discovery, with `status` 307 the token
+    endpoint sends on to where all is well; `followed` says who went there.
     """
 
     def __init__(self, mint: TokenMint | None = None) -> None:
@@ -41,6 +42,8 @@ class OpenIdProvider(IssuerServer):
         self.metadata: dict[str, object] = {}
         self.asked: list[dict[str, str]] = []
         self.authorizations: list[str | None] = []
+        self.moved = False
+        self.followed: list[str] = []
         self._codes: dict[str, dict[str, str]] = {}
 
     def code_for(self, request: Mapping[str, str]) -> str:
@@ -70,6 +73,7 @@ class OpenIdProvider(IssuerServer):
 
     def _add_pages(self, app: web.Application) -> None:
         app.router.add_post("/token", self._token)
+        app.router.add_route("*", "/moved/{what}", self._followed)
 
     def _more_metadata(self) -> Mapping[str, object]:
         return {
@@ -80,7 +84,19 @@ class OpenIdProvider(IssuerServer):
             **self.metadata,
         }
 
+    async def _serve_discovery(self, request: web.Request) -> web.StreamResponse:
+        if self.moved:
+            return web.Response(status=307, headers={"Location": "/moved/metadata"})
+        return await super()._serve_discovery(request)
+
+    async def _followed(self, request: web.Request) -> web.StreamResponse:
+        """Where a client lands that follows redirects: all would be well there."""
+        self.followed.append(request.match_info["what"])
+        return await (self._token(request) if request.method == "POST" else super()._serve_discovery(request))
+
     async def _token(self, request: web.Request) -> web.StreamResponse:
+        if self.status == 307 and request.path == "/token":
+            return web.Response(status=307, headers={"Location": "/moved/token"})
         form = {str(name): str(value) for name, value in (await request.post()).items()}
         self.asked.append(form)
         self.authorizations.append(request.headers.get("Authorization"))

@@ -32,6 +32,9 @@ PrivateKey = RSAKey | ECKey | OKPKey
 class Absent:
     """Given for a claim or a header member: leave it out."""
 
+    def __repr__(self) -> str:
+        return "ABSENT"  # the same in every process that names tests by their arguments
+
 
 ABSENT: Final = Absent()
 

@@ -11,7 +11,7 @@ import aiohttp
 from yarl import URL
 
 from proxy.cli.sign_in import SignInFailed
-from proxy.identity.outside import NotAskedError, bounded_body, outside_address
+from proxy.identity.asking import NoAnswerError, body_of, trusted_address
 from proxy.identity.token import Json, strict_json
 
 SECONDS: Final = 15.0
@@ -72,8 +72,8 @@ class Web:
             async with self._session.request(
                 method, asked, data=form, json=document, headers=headers, allow_redirects=False, timeout=self._timeout
             ) as response:
-                return WebAnswer(response.status, await bounded_body(response))
-        except NotAskedError as error:
+                return WebAnswer(response.status, await body_of(response))
+        except NoAnswerError as error:
             raise SignInFailed(f"{asked.origin()}: {error}") from None
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             # Not the error's own text: it may repeat what was sent.
@@ -83,8 +83,8 @@ class Web:
 def checked_address(address: str) -> URL:
     """https, or http on this machine. Raises SignInFailed."""
     try:
-        return outside_address(address)
-    except NotAskedError:
+        return trusted_address(address)
+    except NoAnswerError:
         raise SignInFailed(
             f"{shown(address)} is not asked: an address must be https, or http on this machine, without a password"
         ) from None

@@ -15,6 +15,7 @@ import json
 import re
 import secrets
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -41,9 +42,17 @@ class SignedIn:
 
 
 class CertifiedProvider:
-    """`gateway` is the base address of the gate that the client `gateway-web` signs in for."""
+    """`gateway` is the base address of the gate that the client `gateway-web` signs in for. `introspection_key` is the
+    public JWK of the client `gateway-rs-key`, which introspects with private_key_jwt.
+    """
 
-    def __init__(self, gateway: str = "http://127.0.0.1:8080", *, access_token_seconds: int = 300) -> None:
+    def __init__(
+        self,
+        gateway: str = "http://127.0.0.1:8080",
+        *,
+        access_token_seconds: int = 300,
+        introspection_key: Mapping[str, object] | None = None,
+    ) -> None:
         self.port = free_port()
         self.issuer = f"http://127.0.0.1:{self.port}"
         self._command = [
@@ -51,6 +60,8 @@ class CertifiedProvider:
             str(FOLDER / "provider.mjs"),
             *("--port", str(self.port), "--gateway", gateway, "--at-ttl", str(access_token_seconds)),
         ]
+        if introspection_key is not None:
+            self._command += ["--rs-jwk", json.dumps(introspection_key)]
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:

@@ -49,6 +49,9 @@ const clients = [
   { client_id: 'svc-batch', client_secret: 'svc-batch-secret', redirect_uris: [], response_types: [], grant_types: ['client_credentials'] },
   { client_id: 'gateway-rs', client_secret: 'gateway-rs-secret', redirect_uris: [], response_types: [], grant_types: [] },
 ];
+// The public key of a client that introspects with private_key_jwt, where a test has one.
+const RS_JWK = arg('rs-jwk');
+if (RS_JWK) clients.push({ client_id: 'gateway-rs-key', token_endpoint_auth_method: 'private_key_jwt', jwks: { keys: [JSON.parse(RS_JWK)] }, redirect_uris: [], response_types: [], grant_types: [] });
 const SERVICE_ROLES = { 'svc-batch': { groups: ['svc-batch'], roles: ['llm-service'] } };
 
 const SCOPES = 'llm.chat llm.embed llm.admin';
@@ -75,7 +78,7 @@ const config = {
     backchannelLogout: { enabled: true },
     clientCredentials: { enabled: true },
     deviceFlow: { enabled: true },
-    introspection: { enabled: true, allowedPolicy: async (ctx, client) => client.clientId === 'gateway-rs' || client.clientId === 'gateway-web' },
+    introspection: { enabled: true, allowedPolicy: async (ctx, client) => client.clientId.startsWith('gateway-rs') || client.clientId === 'gateway-web' },
     revocation: { enabled: true },
     rpInitiatedLogout: { enabled: true },
     dPoP: { enabled: true, allowReplay: false },

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from tests.parts.chromium import Chromium, Page, open_chromium
+from tests.parts.chromium_profiles import Chromium, Page, open_chromium
 from tests.parts.redis_server import free_port
 from tests.proxy.account.served import Served
 

@@ -411,6 +411,22 @@ async def test_an_issuer_that_does_not_answer_is_told_as_such(scene: AccountScen
     assert (await scene.browser().get("/auth/login")).status == 503
 
 
+async def test_no_redirect_of_an_issuer_is_followed(scene: AccountScene) -> None:
+    """A code and a secret go to the token endpoint and nowhere else."""
+    browser = scene.browser()
+    request = await browser.begin()
+    scene.provider.status = 307
+    issuer = scene.provider.mint.issuer
+    back = await browser.back(code=scene.provider.code_for(request), state=request["state"], iss=issuer)
+    assert (back.status, scene.provider.followed) == (503, [])
+
+
+async def test_no_redirect_of_the_metadata_is_followed(scene: AccountScene) -> None:
+    scene.provider.moved = True
+    assert (await scene.browser().get("/auth/login")).status == 503
+    assert scene.provider.followed == []
+
+
 async def test_the_metadata_is_asked_for_once(scene: AccountScene) -> None:
     before = scene.provider.hits["discovery"]
     for _ in range(5):

@@ -59,7 +59,14 @@ class Deployment:
         self._capsys = capsys
 
     def configure(
-        self, *, engines: str, issuer: str, redis: str, algorithms: Sequence[str] = ("RS256",), key: str = "k1"
+        self,
+        *,
+        engines: str,
+        issuer: str,
+        redis: str,
+        algorithms: Sequence[str] = ("RS256",),
+        key: str = "k1",
+        introspection: str = "",
     ) -> None:
         self.file.write_text(
             f"""
@@ -68,6 +75,7 @@ class Deployment:
 issuer = "{issuer}"
 audiences = ["saltgate"]
 algorithms = {json.dumps(list(algorithms))}
+{introspection}
 [directory]
 redis = "{redis}"
 [timeouts]

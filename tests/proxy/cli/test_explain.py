@@ -30,6 +30,8 @@ from proxy.isolation.salt import SaltKey, salt_for
 from proxy.isolation.unit import TeamUnit
 from tests.parts.explained import BASE_EPOCH, SECRET, Answer, Explainer
 from tests.parts.gate_bed import chat, gate_bed
+from tests.parts.introspection_server import SECRET as INTROSPECTION_SECRET
+from tests.parts.introspection_server import IntrospectionServer
 from tests.parts.redis_server import RedisServer
 from tests.parts.tokens import IssuerServer, TokenMint
 
@@ -92,19 +94,25 @@ class Bed:
 
 @asynccontextmanager
 async def deployed(
-    folder: Path, capfd: pytest.CaptureFixture[str], *, directory: str = DIRECTORY, key: str = "k1", more: str = ""
+    folder: Path,
+    capfd: pytest.CaptureFixture[str],
+    *,
+    directory: str = DIRECTORY,
+    key: str = "k1",
+    more: str = "",
+    issuer_more: str = "",
 ) -> AsyncIterator[Bed]:
     shape = EngineShape(models=("tiny", "large"), pace=AT_ONCE)
     async with IssuerServer(TokenMint()) as issuer, Simulator(shape) as engine:
         explainer = Explainer(folder, capfd)
         more = more.replace("ISSUER", issuer.mint.issuer)
-        configure(explainer.file, engine.url, issuer.mint.issuer, more=more)
+        configure(explainer.file, engine.url, issuer.mint.issuer, more=more, issuer_more=issuer_more)
         await explainer.fill(directory.format(issuer=issuer.mint.issuer))
-        configure(explainer.file, engine.url, issuer.mint.issuer, key=key, more=more)
+        configure(explainer.file, engine.url, issuer.mint.issuer, key=key, more=more, issuer_more=issuer_more)
         yield Bed(explainer, issuer.mint, issuer, engine)
 
 
-def configure(file: Path, engine: str, issuer: str, *, key: str = "k1", more: str = "") -> None:
+def configure(file: Path, engine: str, issuer: str, *, key: str = "k1", more: str = "", issuer_more: str = "") -> None:
     file.write_text(f"""
 [[engines]]
 name = "main"
@@ -113,6 +121,7 @@ urls = ["{engine}"]
 [[issuers]]
 issuer = "{issuer}"
 audiences = ["saltgate"]
+{issuer_more}
 [directory]
 file = "directory.toml"
 state = "state"
@@ -590,3 +599,42 @@ async def test_the_real_command_reads_its_standard_input(tmp_path: Path, capfd: 
         out, _ = await process.communicate(bed.mint.token(groups=()).encode())
     assert process.returncode == 0
     assert out.endswith(b"Such a request would be let through.\n")
+
+
+async def test_an_opaque_token_is_explained_by_what_its_issuer_answers(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    token = "opaque-token-of-alice"
+    async with IntrospectionServer() as server:
+        server.active[token] = server.claims("u-alice-0001")
+        (tmp_path / "introspection").write_text(INTROSPECTION_SECRET)
+        section = (
+            "[issuers.introspection]\n"
+            f'client_id = "saltgate"\nclient_secret = {{ file = "introspection" }}\nendpoint = "{server.endpoint}"\n'
+        )
+        async with deployed(tmp_path, capfd, issuer_more=section) as bed:
+            answer = await bed.json(*APOLLO, token=token)
+            told = await bed.text(*APOLLO, token=token)
+            unnamed = await bed.json("--project", "apollo", token=token)
+            wrong = await bed.json(*APOLLO, token="opaque-token-of-nobody")
+            server.raw, server.probes_too = b"HTTP/1.1 503 Away\r\nContent-Length: 0\r\n\r\n", True
+            away = await bed.json(*APOLLO, token=token)
+    identity = answer.document["identity"]
+    assert isinstance(identity, dict)
+    assert (identity["subject"], identity["method"], identity["client"]) == ("u-alice-0001", "introspection", "chat-ui")
+    assert (answer.code, told.code, unnamed.code) == (0, 0, 0)
+    assert "the issuer was asked about it" in told.out
+    assert (wrong.result, away.result) == ("401 invalid_token", "503 issuer_unavailable")
+    refusals = wrong.document["refusals"]
+    assert isinstance(refusals, list)
+    assert refusals[0]["reason"] == "inactive"
+    assert INTROSPECTION_SECRET not in answer.out + told.out + away.out + away.err
+
+
+async def test_an_opaque_token_without_introspection_is_told_what_is_missing(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async with deployed(tmp_path, capfd) as bed:
+        answer = await bed.json(*APOLLO, token="opaque-token-of-alice")
+    assert answer.result == "401 invalid_token"
+    assert bed.refusal(answer)["reason"] == "opaque"

@@ -13,8 +13,12 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from proxy.cli.sign_in.gate import sign_in_of
+from proxy.cli.sign_in.issuer import discover
+from proxy.cli.sign_in.web import open_web
 from proxy.demo.part import PartFailed, running
 from proxy.demo.ports import Ports
+from proxy.demo.provider.server import NATIVE_CLIENT
 from proxy.demo.simulator import ALL_ENDPOINTS, AT_ONCE, EngineShape, Flaws, Simulator
 from proxy.demo.stage import EngineUrl, StageFailed, open_stage, redis_server
 
@@ -31,6 +35,12 @@ async def test_without_redis_the_directory_is_a_file_and_the_gate_serves() -> No
         async with aiohttp.ClientSession() as session, session.get(f"{stage.admin}/readyz") as answer:
             assert answer.status == 200
         assert stat.S_IMODE((stage.folder / "salt.key").stat().st_mode) == 0o600
+        async with open_web() as web:
+            sign_in = await sign_in_of(web, stage.public, None)
+            endpoints = await discover(web, sign_in.issuer)
+        assert (sign_in.issuer, sign_in.client_id) == (stage.issuer, NATIVE_CLIENT)
+        assert endpoints.device is not None
+        assert endpoints.authorization is not None
     assert not stage.folder.exists()
 
 

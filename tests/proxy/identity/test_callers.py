@@ -6,6 +6,7 @@ import pytest
 
 from proxy.identity.callers import Callers
 from proxy.identity.issuers import TrustedIssuers
+from proxy.identity.opaque import OpaqueTokens
 from proxy.identity.reasons import Reason
 from proxy.identity.shown import Shown
 from proxy.refusals import InvalidToken
@@ -22,7 +23,8 @@ from proxy.refusals import InvalidToken
     ],
 )
 async def test_a_form_that_is_not_accepted_here_is_refused(token: str, reason: Reason) -> None:
-    callers = Callers(TrustedIssuers((), clock=lambda: 0.0))
+    opaque = OpaqueTokens((), issuers=(), issuer_of_workspace=lambda _: None)
+    callers = Callers(TrustedIssuers((), clock=lambda: 0.0), opaque=opaque)
     shown = Shown(headers=(("x-api-key", token),), method="POST", path="/v1/chat/completions", workspace="acme")
     with pytest.raises(InvalidToken) as caught:
         await callers.identify(shown)

@@ -80,7 +80,7 @@ async def test_a_bound_token_of_a_certified_provider_needs_the_proof_of_its_key(
     token = await signed_in(provider, session, client)
     rules = Issuer(issuer=provider.issuer, audiences=("llm-gateway",))
     async with open_issuers((rules,), clock=time.time) as issuers:
-        callers = Callers(issuers, Possession(public_url=URL, clock=time.time, used=Memory()))
+        callers = Callers(issuers, possession=Possession(public_url=URL, clock=time.time, used=Memory()))
 
         def request(*headers: tuple[str, str]) -> Shown:
             return Shown(headers=headers, method="POST", path=PATH, workspace=None)

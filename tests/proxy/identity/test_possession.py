@@ -53,7 +53,7 @@ class Door:
         self.used = Memory()
         self.client = DpopClient()
         self.bearers = Callers(issuers)
-        self.callers = Callers(issuers, Possession(public_url=URL, clock=mint.clock, used=self.used))
+        self.callers = Callers(issuers, possession=Possession(public_url=URL, clock=mint.clock, used=self.used))
 
     def token(self, **cnf: str) -> str:
         return self.mint.token(**({"cnf": cnf} if cnf else {}))  # type: ignore[arg-type]

@@ -83,6 +83,16 @@ async def test_an_issuer_that_is_away_for_a_moment_is_asked_more_and_more_slowly
     assert time.pauses == [5, 10, 20, 40]
 
 
+async def test_an_issuer_that_asks_for_patience_in_its_own_words_is_asked_more_slowly(
+    rogue: Rogue, asking: Web
+) -> None:
+    time = Hours()
+    rogue.instead["/token"] = lambda: web.json_response({"error": "too_many_requests"}, status=429)
+    with pytest.raises(SignInFailed, match="not used in time"):
+        await signed_in(rogue, asking, time)
+    assert time.pauses == [5, 10, 20, 40, 80]
+
+
 async def test_a_storm_of_slow_down_ends_with_the_code(rogue: Rogue, asking: Web) -> None:
     time, rogue.polls = Hours(), ["slow_down"] * 1000
     with pytest.raises(SignInFailed, match="not used in time"):

@@ -128,6 +128,16 @@ def test_what_belongs_to_another_user_is_not_used(sign_ins: SignIns, kept: Path,
         sign_ins.find(GATE)
 
 
+def test_his_own_link_to_a_folder_that_others_can_enter_is_not_used(
+    sign_ins: SignIns, kept: Path, tmp_path: Path
+) -> None:
+    elsewhere = sign_ins.folder.rename(tmp_path / "elsewhere")
+    sign_ins.folder.symlink_to(elsewhere)
+    elsewhere.chmod(0o755)
+    with pytest.raises(SignInFailed, match="open to others"):
+        sign_ins.find(GATE)
+
+
 def test_a_pipe_is_not_waited_for_and_a_huge_file_not_read(sign_ins: SignIns, kept: Path) -> None:
     kept.unlink()
     os.mkfifo(kept, 0o600)

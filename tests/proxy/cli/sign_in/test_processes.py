@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import signal
+import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -22,6 +23,7 @@ from config.settings import Issuer, Login
 from proxy.cli.sign_in.kept import KeptSignIn
 from proxy.demo.provider import Lifetimes, LoopbackAddress, open_provider
 from tests.parts.certified_provider import RESOURCE, CertifiedProvider
+from tests.parts.chromium import open_chromium
 from tests.parts.gate_bed import GateBed, gate_bed
 from tests.parts.raw_engine import RawEngine
 from tests.parts.redis_server import RedisServer, free_port
@@ -150,6 +152,26 @@ async def test_from_the_sign_in_to_the_sign_out(
             assert kept.access_token not in said_text
             assert str(kept.refresh_token) not in said_text
         assert kept.access_token not in bed.log.read_text()
+
+
+async def test_a_real_browser_signs_in_and_is_told_that_its_window_may_be_closed(
+    redis: RedisServer, tmp_path: Path, home: Home
+) -> None:
+    async with (
+        demo_gate(redis, tmp_path) as (bed, _),
+        open_chromium(tmp_path) as browser,
+        home.running("login", "--gate", bed.url, "--browser", "--json") as process,
+    ):
+        await browser.open(await told(process, r"(http\S+/authorize\?\S+)"))
+        await browser.until("document.querySelector('[name=password]') !== null")
+        await browser.run("document.querySelector('[name=username]').value = 'alice'")
+        await browser.run(f"document.querySelector('[name=password]').value = '{PASSWORD}'")
+        await browser.run("document.querySelector('form').requestSubmit()")
+        await browser.until("document.body.innerText.includes('You may close this window')")
+        out, err = await process.communicate()
+        assert process.returncode == 0, err
+        assert json.loads(out)["subject"] == "u-alice"
+        assert await status_with(bed, (await home.run("token")).out) == 200
 
 
 async def test_twenty_at_once_make_one_refresh(home: Home) -> None:
@@ -328,3 +350,20 @@ async def stays_signed_in(
     form = {"grant_type": "refresh_token", "client_id": "gateway-cli", "refresh_token": str(after.refresh_token)}
     async with session.post(f"{certified.issuer}/token", data=form) as answer:
         assert (await answer.json())["error"] == "invalid_grant"
+
+
+async def test_a_token_that_is_good_costs_no_import_of_a_server(home: Home) -> None:
+    """It runs before each of somebody's requests: with what else saltgate imports it would take a second."""
+    async with Rogue() as rogue:
+        keep_stale(home, rogue)
+        kept = home.sign_ins.find(rogue.url)
+        assert kept is not None
+        home.sign_ins.keep(replace(kept, expires_at=time.time() + 3600), as_last=True)
+        program = "import sys\nfrom proxy.cli import main\ntry: main(['token'])\nexcept SystemExit: print(*sys.modules)"
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE, env=home.environment()
+        )
+        out, _ = await process.communicate()
+    token, modules = out.decode().splitlines()
+    assert token == "old"
+    assert {"aiohttp", "asyncio", "pydantic", "authlib", "joserfc", "ssl", "email"}.isdisjoint(modules.split())

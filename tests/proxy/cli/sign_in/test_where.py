@@ -78,9 +78,14 @@ async def test_a_huge_answer_a_redirect_and_a_page_that_is_no_json_are_refused(
     async def ask() -> object:
         return await sign_in_of(asking, rogue.url, None) if path == METADATA_PATH else await discover(asking, rogue.url)
 
-    for bent in (huge, redirect_to("http://127.0.0.1:1/"), lambda: web.Response(text="<html>"), _twice):
+    for bent, told in (
+        (huge, "more than"),
+        (redirect_to("http://127.0.0.1:1/"), "answered 307"),
+        (lambda: web.Response(text="<html>"), "answered 200"),
+        (_twice, "answered 200"),
+    ):
         rogue.instead[path] = bent
-        with pytest.raises(SignInFailed):
+        with pytest.raises(SignInFailed, match=told):
             await ask()
     assert {asked.path for asked in rogue.asked} == {path}
 
@@ -91,8 +96,16 @@ def _twice() -> web.StreamResponse:
 
 async def test_an_answer_that_does_not_end_is_not_waited_for(rogue: Rogue, asking: Web) -> None:
     rogue.instead[METADATA_PATH] = lambda: web.Response(body=_drip(), content_type="application/json")
-    with pytest.raises(Unreachable, match="in time"):
-        await sign_in_of(asking, rogue.url, None)
+    async with asyncio.timeout(2):
+        with pytest.raises(Unreachable, match="in time"):
+            await sign_in_of(asking, rogue.url, None)
+
+
+@pytest.mark.parametrize("address", ["http://10.0.0.1/", "http://evil.example/", "file:///etc/passwd", "", "https://"])
+async def test_no_other_address_is_ever_asked(asking: Web, address: str) -> None:
+    for ask in (asking.get(address, bearer="x"), asking.post(address, {}), asking.send("PUT", address, 1, bearer="x")):
+        with pytest.raises(SignInFailed, match="must be https"):
+            await ask
 
 
 async def _drip() -> AsyncIterator[bytes]:
