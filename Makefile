@@ -6,7 +6,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Compiled tests are kept: the second run begins sooner.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup provider test processes fuzz fuzz-tokens lint engine demo lock reference
+.PHONY: help setup provider browser test processes fuzz fuzz-tokens lint engine demo lock reference
 
 help:
 	@echo "make setup      the virtual environment, from the lock"
@@ -39,7 +39,10 @@ tests/parts/certified_provider/node_modules/.ready: tests/parts/certified_provid
 	sh .ci/node tests/parts/certified_provider
 	touch $@
 
-processes: setup provider
+browser:
+	sh .ci/browser
+
+processes: setup provider browser
 	$(BIN)/python -m pytest -n $(WORKERS) -m "process or slow" $(ARGS)
 
 fuzz: setup

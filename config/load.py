@@ -36,6 +36,7 @@ from config.settings import (
     Issuer,
     Proxies,
     Public,
+    Sessions,
     Settings,
     Telemetry,
     Tokens,
@@ -52,6 +53,7 @@ _PUBLIC: Final = TypeAdapter(Public)
 _ADMIN: Final = TypeAdapter(Admin)
 _ENGINE: Final = TypeAdapter(Engine)
 _ISSUER: Final = TypeAdapter(Issuer)
+_SESSIONS: Final = TypeAdapter(Sessions)
 _DIRECTORY: Final = TypeAdapter(Directory)
 _GATE: Final = TypeAdapter(FrontGate)
 _FRONT: Final = TypeAdapter(TrustedFront)
@@ -150,6 +152,7 @@ def _parts(table: Mapping[str, object], errors: Sequence[ErrorDetails], surround
         admin=one(_ADMIN, rest.get("admin", {})),
         engines=several(_ENGINE, rest.get("engines"), name="-", urls=["http://127.0.0.1"]),
         issuers=several(_ISSUER, rest.get("issuers"), issuer="https://issuer.invalid", audiences=["-"]),
+        sessions=one(_SESSIONS, rest.get("sessions", {})),
         directory=one(_DIRECTORY, rest.get("directory")),
         keys=several(_ISOLATION_KEY, isolation.get("keys") if isinstance(isolation, dict) else None, id="-"),
         faulty_isolation_rules=frozenset(

@@ -1,11 +1,16 @@
-"""What must hold of `[issuers.login]`. Pure."""
+"""What must hold of `[issuers.login]` and `[sessions]`. Pure."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from config.faults import Fault
-from config.settings import Directory, Issuer, Login
+from config.settings import Directory, Issuer, Login, Sessions
+
+LONGEST_SESSION: Final = 30 * 24 * 3600.0
+_CLIENT_SECRET: Final = re.compile(rb"[ -~]+")  # RFC 6749 appendix A.2
 
 
 def faults_of_logins(issuers: Mapping[int, Issuer], directory: Directory | None) -> Iterator[Fault]:
@@ -13,6 +18,14 @@ def faults_of_logins(issuers: Mapping[int, Issuer], directory: Directory | None)
     for number, issuer in issuers.items():
         if issuer.login is not None:
             yield from _faults_of(f"issuers.{number}.login", issuer, issuer.login, directory)
+
+
+def faults_of_sessions(sessions: Sessions) -> Iterator[Fault]:
+    """The faults of `[sessions]`."""
+    if sessions.absolute > LONGEST_SESSION:
+        yield Fault("sessions.absolute", 'is at most "720h"; people sign in again then')
+    if sessions.idle > sessions.absolute:
+        yield Fault("sessions.idle", "is longer than `sessions.absolute`; write that or less")
 
 
 def _faults_of(key: str, issuer: Issuer, login: Login, directory: Directory | None) -> Iterator[Fault]:
@@ -29,6 +42,11 @@ def _faults_of(key: str, issuer: Issuer, login: Login, directory: Directory | No
         yield Fault(f"{key}.native_client_id", "is not in `clients`, so its tokens would be refused; add it there")
     if login.client_secret is not None and login.client_id is None:
         yield Fault(f"{key}.client_secret", "belongs to `client_id`; write that, too")
+    if login.client_secret is not None and not _CLIENT_SECRET.fullmatch(login.client_secret.value):
+        yield Fault(
+            f"{key}.client_secret",
+            f"{login.client_secret.source} holds line breaks or other bytes that no client secret may have",
+        )
     for name, scopes in (("scopes", login.scopes), ("native_scopes", login.native_scopes)):
         if "openid" not in scopes:
             yield Fault(f"{key}.{name}", "lacks openid, without which no ID token comes; add it")

@@ -24,7 +24,7 @@ from config.faults import Fault
 from config.front_rules import faults_of_fronts
 from config.introspection_rules import faults_of_introspection
 from config.isolation_rules import faults_of_rules
-from config.login_rules import faults_of_logins
+from config.login_rules import faults_of_logins, faults_of_sessions
 from config.media_hosts import media_host, media_private_host
 from config.presets import CLIENTS_REQUIRED
 from config.proxy_rules import faults_of_proxies
@@ -40,6 +40,7 @@ from config.settings import (
     Issuer,
     Proxies,
     Public,
+    Sessions,
     Telemetry,
     Tokens,
     TrustedFront,
@@ -65,6 +66,7 @@ class Parts:
     admin: Admin | None
     engines: Mapping[int, Engine]
     issuers: Mapping[int, Issuer]
+    sessions: Sessions | None
     directory: Directory | None
     keys: Mapping[int, IsolationKey]
     isolation_rules: Mapping[int, IsolationRule]
@@ -274,6 +276,11 @@ def _issuer_logins(parts: Parts) -> Iterator[Fault]:
     yield from faults_of_logins(parts.issuers, parts.directory)
 
 
+def _sessions(parts: Parts) -> Iterator[Fault]:
+    if parts.sessions is not None:
+        yield from faults_of_sessions(parts.sessions)
+
+
 def _issuer_introspection(parts: Parts) -> Iterator[Fault]:
     for number, issuer in parts.issuers.items():
         if issuer.introspection is None:
@@ -416,6 +423,7 @@ _RULES: Final[tuple[Callable[[Parts], Iterator[Fault]], ...]] = (
     _issuer_introspection,
     _issuer_leeway,
     _issuer_once,
+    _sessions,
     _directory_place,
     _directory_redis,
     _isolation_keys,

@@ -160,8 +160,9 @@ class Login:
     `client_id` and `native_client_id`.
     """
 
-    # The client that saltgate itself is: authorization code with PKCE. Its redirect URI is `/auth/callback` under
-    # `public.url`, its back-channel logout URI `/auth/backchannel-logout`. It may not be in `audiences`.
+    # The client that saltgate itself is: authorization code with PKCE. Under `public.url`, its redirect URI is
+    # `/auth/callback`, its post-logout redirect URI `/auth/signed-out`, its back-channel logout URI
+    # `/auth/backchannel-logout`. It may not be in `audiences`.
     client_id: Text | None = None
     client_secret: SecretValue | None = None  # Sent to the token endpoint; without one a public client.
     scopes: SomeOf[Text] = ("openid", "profile")  # What saltgate's own pages ask for; openid is among them.
@@ -228,6 +229,14 @@ class Issuer:
     client_cert: ClientCertificate | None = None  # Shown to the issuer.
     login: Login | None = None  # People may sign in with a browser or a command line.
     introspection: Introspection | None = None  # Opaque access tokens are accepted, too.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sessions:
+    """How long people who signed in with a browser stay signed in at saltgate's own pages."""
+
+    idle: Duration = 8 * 3600.0  # A session that is not used for so long ends.
+    absolute: Duration = 24 * 3600.0  # Every session ends after so long, at most "720h".
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -410,6 +419,7 @@ class Settings:
     admin: Admin = field(default_factory=Admin)
     engines: SomeOf[Engine]
     issuers: SomeOf[Issuer]
+    sessions: Sessions = field(default_factory=Sessions)
     directory: Directory
     isolation: Isolation
     drain: Drain = field(default_factory=Drain)

@@ -96,17 +96,21 @@ def preflight_answer(request: web.BaseRequest, record: Record, asked: Preflight)
     return answer
 
 
-# No page may be framed, sniffed, kept or told on: what it shows is one person's.
+# No page may be framed, sniffed, kept or told to another site: what it shows is one person's. With `no-referrer`
+# browsers would not tell the origin of our own forms either.
 _PAGE: Final = (
-    b"Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n"
+    b"Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: same-origin\r\n"
     b"X-Frame-Options: DENY\r\n"
 )
 
 
 def page_answer(request: web.BaseRequest, record: Record, page: PageAnswer) -> web.StreamResponse:
     """One of saltgate's own pages."""
-    record.answered(page.status)
-    record.ended("ok")
+    if page.refusal is None:
+        record.answered(page.status)
+        record.ended("ok")
+    else:
+        record.refused(page.refusal.code, page.status, page.refusal.reason)
     lines = "".join(f"{name}: {value}\r\n" for name, value in page.headers)
     if page.body is not None:
         lines += f"Content-Type: {page.content_type}\r\n"

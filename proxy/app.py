@@ -25,6 +25,7 @@ from observability.names import ProofState
 from observability.record import Recorder
 from observability.telemetry import Telemetry
 from proxy.account.account import Account
+from proxy.account.clerks import Around, open_clerks
 from proxy.account.logins import Logins
 from proxy.account.pace import Pace
 from proxy.account.persons import Bearers
@@ -151,11 +152,12 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
     keys = key_ring(settings)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(asyncio.to_thread, telemetry.stop)
+        tls = issuer_tls(settings.issuers)
         issuers = await stack.enter_async_context(
             open_issuers(
                 settings.issuers,
                 clock=time.time,
-                tls=issuer_tls(settings.issuers),
+                tls=tls,
                 sign_in_url=sign_in_url(settings),
             )
         )
@@ -180,16 +182,39 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
                 settings.issuers,
                 issuer_of_workspace=issuer_of_workspace(view),
                 clock=time.time,
-                tls=issuer_tls(settings.issuers),
+                tls=tls,
             )
         )
         scanner = Scanner(rules, limit_bytes=settings.isolation.scan_limit)
         stack.callback(scanner.close)
-        lookup = SystemLookup()
-        stack.callback(lookup.close)
         callers = Fronts(
             Callers(issuers, opaque=opaque, personal=personal, possession=possession), settings.fronts, clock=time.time
         )
+        logins = Logins(tokens, groups_max_age=settings.tokens.groups_max_age)
+        account, pace = _account_tokens(settings, tokens, store), Pace(clock=time.monotonic)
+        programs = _programs_clerks(settings, callers, view, account, logins, pace)
+        people = await stack.enter_async_context(
+            open_clerks(
+                Around(
+                    issuers=issuers.issuers,
+                    tls=tls,
+                    directory=view,
+                    store=store,
+                    directory_settings=settings.directory,
+                    sessions=settings.sessions,
+                    isolation_secrets=tuple(key.secret.value for key in settings.isolation.keys),
+                    public_url=public_url(settings),
+                    clock=time.time,
+                    tokens=account,
+                    token_pace=pace,
+                    token_settings=settings.tokens,
+                ),
+                program=programs[Page.ACCOUNT],
+                seen=(logins.note,),
+            )
+        )
+        lookup = SystemLookup()
+        stack.callback(lookup.close)
         gateway = Gateway(
             identities=callers,
             directory=view,
@@ -197,7 +222,7 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
             salts=RememberedSalts(keys),
             rules=scanner,
             engines=engines,
-            desk=Desk(_clerks(settings, callers, view, tokens, store)),
+            desk=Desk({**programs, **people}),
             images=Fetcher(lookup, seconds=settings.timeouts.media, tls=image_tls(settings.engines)),
             relay=Relay(
                 Patience(first_byte=settings.timeouts.first_byte, idle=settings.timeouts.idle),
@@ -274,12 +299,8 @@ def personal_rules(settings: Settings) -> PersonalRules:
     )
 
 
-def _clerks(
-    settings: Settings, callers: Fronts, view: DirectoryView, tokens: TokenStore, store: Store
-) -> Mapping[Page, Clerk]:
-    """The pages of the account, for programs that show a credential."""
-    logins = Logins(tokens, groups_max_age=settings.tokens.groups_max_age)
-    account = AccountTokens(
+def _account_tokens(settings: Settings, tokens: TokenStore, store: Store) -> AccountTokens:
+    return AccountTokens(
         tokens,
         store.change,
         settings.tokens,
@@ -287,10 +308,16 @@ def _clerks(
         max_stale=settings.directory.max_stale,
         clock=time.time,
     )
+
+
+def _programs_clerks(
+    settings: Settings, callers: Fronts, view: DirectoryView, account: AccountTokens, logins: Logins, pace: Pace
+) -> Mapping[Page, Clerk]:
+    """The pages of the account, for programs that show a credential."""
     pages = TokenPages(
         Bearers(callers, view, logins).person,
         account,
-        Pace(clock=time.monotonic),
+        pace,
         default_lifetime=int(settings.tokens.default_lifetime),
     )
     shown = Account(callers, view, logins, Level(settings.isolation.unit))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
-from proxy.refusals import EndpointNotAllowed
+from proxy.refusals import EndpointNotAllowed, Refusal
 from proxy.routes import Page
 
 
@@ -29,13 +29,15 @@ class Visit:
 class PageAnswer:
     """What the visitor gets. `headers` go beside those that every page has: neither names nor values hold line breaks.
 
-    `body` None: no content type is told, as for a redirect.
+    `body` None: no content type is told, as for a redirect. `refusal` is what a page for people tells in words of its
+    own, for the record.
     """
 
     status: int
     body: bytes | None = field(default=None, repr=False)
     content_type: str = "application/json"
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    refusal: Refusal | None = None
 
 
 Clerk = Callable[[Visit], Awaitable[PageAnswer]]

@@ -57,12 +57,16 @@ class Page(Enum):
     SIGN_IN = ("GET", "/auth/login")
     CALLBACK = ("GET", "/auth/callback")
     SIGN_OUT = ("POST", "/auth/logout")
+    SIGNED_OUT = ("GET", "/auth/signed-out")
     BACK_CHANNEL_LOGOUT = ("POST", "/auth/backchannel-logout")
     ACCOUNT = ("GET", "/account")
+    END_SESSIONS = ("POST", "/account/sessions")
     TOKENS = ("GET", "/account/tokens")
     NEW_TOKEN = ("POST", "/account/tokens")
     REVOKE_TOKEN = ("POST", "/account/tokens/revoke")
     REVOKE_ALL_TOKENS = ("POST", "/account/tokens/revoke-all")
+    MAKE_TOKEN_BY_FORM = ("POST", "/account/tokens/make")
+    END_TOKEN_BY_FORM = ("POST", "/account/tokens/end")
 
 
 @dataclass(frozen=True, slots=True)

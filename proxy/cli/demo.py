@@ -150,8 +150,10 @@ def _say(text: str) -> None:
 
 def _places(stage: Stage) -> str:
     people = "\n".join(f"                     {r.username} / {r.password}  ({r.workspace}/{r.project})" for r in CAST)
+    account = "" if stage.account is None else f"  your account       {stage.account}  (sign in with a browser)\n"
     return f"""
   saltgate           {stage.public}/v1
+{account}\
   health, metrics    {stage.admin}/readyz
                      {stage.admin}/metrics
   identity provider  {stage.issuer}

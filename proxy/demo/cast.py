@@ -36,6 +36,7 @@ CAROL: Final = Role("u-carol-0003", "carol", "carol-demo", "Carol of Acme", froz
 BOB: Final = Role("u-bob-0002", "bob", "bob-demo", "Bob of Globex", frozenset({"ops"}), "globex", "hermes")
 CAST: Final = (ALICE, CAROL, BOB)
 
+WEB_CLIENT: Final = "saltgate-web"
 SERVICE_ACCOUNT: Final = "acme-batch"
 
 
@@ -44,8 +45,18 @@ def people() -> tuple[Person, ...]:
     return tuple(Person(r.subject, r.username, hash_password(r.password), r.name, r.groups) for r in CAST)
 
 
-def clients(*, service_secret: str) -> tuple[Client, ...]:
-    """The demo's programs: `saltgate login`, and acme's service account with a secret of this run."""
+def clients(*, service_secret: str, web_secret: str, public_url: str) -> tuple[Client, ...]:
+    """The demo's programs: `saltgate login`, saltgate's own pages at `public_url`, and acme's service account. Their
+    secrets are of this run.
+    """
+    web = Client(
+        id=WEB_CLIENT,
+        secret=web_secret,
+        redirect_uris=(f"{public_url}/auth/callback",),
+        post_logout_redirect_uris=(f"{public_url}/auth/signed-out",),
+        grants=frozenset({Grant.AUTHORIZATION_CODE}),
+        audience=AUDIENCE,
+    )
     service = Client(
         id=SERVICE_ACCOUNT,
         secret=service_secret,
@@ -53,7 +64,7 @@ def clients(*, service_secret: str) -> tuple[Client, ...]:
         audience=AUDIENCE,
         algorithm="ES256",
     )
-    return (command_line_client(AUDIENCE), service)
+    return (command_line_client(AUDIENCE), web, service)
 
 
 def directory_toml(issuer: str) -> str:

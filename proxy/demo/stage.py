@@ -27,7 +27,7 @@ import aiohttp
 from config.addresses import UnixAddress, is_loopback_host, upstream_address
 from config.settings import Directory as DirectorySettings
 from proxy.assurance.proof import prove
-from proxy.demo.cast import AUDIENCE, clients, directory_toml, people
+from proxy.demo.cast import AUDIENCE, WEB_CLIENT, clients, directory_toml, people
 from proxy.demo.part import Part, PartFailed, running
 from proxy.demo.ports import Ports
 from proxy.demo.provider.address import loopback_address
@@ -79,7 +79,9 @@ class EngineUrl:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Where everything is. `directory` says what keeps the memberships; `parts` are the processes."""
+    """Where everything is. `directory` says what keeps the memberships, `account` is the page for people where there is
+    one; `parts` are the processes.
+    """
 
     public: str
     admin: str
@@ -87,6 +89,7 @@ class Stage:
     engine: str
     model: str
     directory: str
+    account: str | None
     folder: Path
     parts: tuple[Part, ...]
 
@@ -134,10 +137,13 @@ async def open_stage(*, engine_url: EngineUrl | None, model: str | None, redis: 
         ports = stack.enter_context(Ports())
         directory = await stack.enter_async_context(_directory(folder, ports, redis))
         engine = await stack.enter_async_context(_engine(folder, ports, engine_url))
-        provider = await stack.enter_async_context(_provider(ports))
+        public, admin = (f"127.0.0.1:{ports.choose(wanted)}" for wanted in (PUBLIC_PORT, ADMIN_PORT))
+        web_secret = secrets.token_urlsafe(24)
+        provider = await stack.enter_async_context(_provider(ports, f"http://{public}", web_secret))
         await directory.ready()
         await _import_directory(directory.settings, provider.issuer)
-        public, admin = (f"127.0.0.1:{ports.choose(wanted)}" for wanted in (PUBLIC_PORT, ADMIN_PORT))
+        (folder / "web.secret").write_text(web_secret + "\n")
+        (folder / "web.secret").chmod(0o600)
         configuration = _write_configuration(folder, public, admin, provider.issuer, engine.url, directory.settings)
         gate = await stack.enter_async_context(
             running("saltgate", folder, *_SALTGATE, "serve", "-c", str(configuration))
@@ -150,6 +156,7 @@ async def open_stage(*, engine_url: EngineUrl | None, model: str | None, redis: 
             engine=engine.url,
             model=await _model(engine.url, model),
             directory=directory.caption,
+            account=f"http://{public}/account" if directory.settings.redis is not None else None,
             folder=folder,
             parts=tuple(part for part in (directory.part, engine.part, gate) if part is not None),
         )
@@ -227,11 +234,11 @@ async def _engine(folder: Path, ports: Ports, url: EngineUrl | None) -> AsyncIte
 
 
 @asynccontextmanager
-async def _provider(ports: Ports) -> AsyncIterator[Provider]:
+async def _provider(ports: Ports, public_url: str, web_secret: str) -> AsyncIterator[Provider]:
     async with open_provider(
         loopback_address(f"127.0.0.1:{ports.choose(ISSUER_PORT)}"),
         people=await asyncio.to_thread(people),
-        clients=clients(service_secret=secrets.token_urlsafe(24)),
+        clients=clients(service_secret=secrets.token_urlsafe(24), web_secret=web_secret, public_url=public_url),
         clock=time.time,  # noqa: TID251 - the clock is handed out here
     ) as provider:
         yield provider
@@ -273,7 +280,7 @@ audiences = ["{AUDIENCE}"]
 [issuers.login]
 native_client_id = "{NATIVE_CLIENT}"
 native_scopes = ["openid", "profile", "groups"]
-
+{_login(directory)}
 [directory]
 {chr(10).join(f"{key} = {json.dumps(str(value))}" for key, value in place.items())}
 
@@ -286,6 +293,17 @@ limit = "3s"
 """
     )
     return path
+
+
+def _login(directory: DirectorySettings) -> str:
+    """People sign in with a browser only where Redis keeps their sessions."""
+    if directory.redis is None:
+        return ""
+    return f"""\
+client_id = "{WEB_CLIENT}"
+client_secret = {{ file = "web.secret" }}
+scopes = ["openid", "profile", "groups"]
+"""
 
 
 async def _model(engine: str, wanted: str | None) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from proxy.directory.endings import LONGEST_SECONDS, Ending, over
+from proxy.directory.endings import record_name as ending_record
 from proxy.directory.model import (
     Directory,
     DirectoryFaults,
@@ -153,16 +154,28 @@ def make_first_ring(first_key: str) -> Deed:
 
 
 def end(*endings: Ending) -> Deed:
-    """Make these over, on every worker within a second. What nobody needs to know any more is forgotten."""
+    """Make these over, on every worker within a second. What nobody needs to know any more is forgotten.
+
+    An ending that is known never moves back: who was ended twice, and is told of it in the wrong order, stays ended.
+    """
 
     def decide(records: Records) -> Change:
         if any(ending.until > records.now + LONGEST_SECONDS for ending in endings):
             raise ChangeRefused("an ending is kept for a year at most")
         known = records.endings.records
-        new = tuple(ending for ending in endings if ending not in known.values())
+        new = tuple(ending for ending in (_no_earlier(ending, known) for ending in endings) if ending is not None)
         return Change(endings=new, forgotten=over(records.endings, records.now) if new else ())
 
     return decide
+
+
+def _no_earlier(ending: Ending, known: Mapping[str, Ending]) -> Ending | None:
+    """What is to be written of it; None where that is known already."""
+    before = known.get(ending_record(ending.of, ending.issuer, ending.name))
+    if before is None:
+        return ending
+    later = replace(ending, at=max(ending.at, before.at), until=max(ending.until, before.until))
+    return None if later == before else later
 
 
 def grant(workspace_name: str, project_name: str, member: Member) -> Deed:

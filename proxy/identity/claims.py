@@ -32,7 +32,7 @@ def identify(token: VerifiedToken, *, rules: Issuer, now: float, sign_in_url: st
     if token.issuer != rules.issuer:
         raise invalid_token(Reason.ISSUER)
     # Explicit typing (RFC 8725 section 3.11).
-    if not _is_accepted_type(token.type, rules.token_types):
+    if not is_accepted_type(token.type, rules.token_types):
         raise invalid_token(Reason.TYPE)
     return proved(token.claims, rules=rules, now=now, method="jwt", sign_in_url=sign_in_url)
 
@@ -49,13 +49,13 @@ def proved(
     _check_audience(claims, rules)
     caller = Identity(
         issuer=rules.issuer,
-        subject=_subject(claims, rules),
-        groups=_groups(claims, rules),
-        groups_complete=not _groups_overflow(claims, rules),
+        subject=claimed_subject(claims, rules.subject),
+        groups=claimed_groups(claims, rules),
+        groups_complete=not groups_overflow(claims, rules),
         expires_at=expires_at,
         client=_client(claims, rules),
         method=method,
-        session=_session(claims),
+        session=claimed_session(claims),
         issued_at=numeric_date(claims, "iat", Reason.LIFETIME),
     )
     return bound(caller, claims)
@@ -72,7 +72,7 @@ def _check_are_of_access_token(claims: Mapping[str, Json], rules: Issuer) -> Non
         raise invalid_token(Reason.NOT_AN_ACCESS_TOKEN)
 
 
-def _is_accepted_type(type_: str | None, accepted: tuple[str, ...]) -> bool:
+def is_accepted_type(type_: str | None, accepted: tuple[str, ...]) -> bool:
     """Compares media types as RFC 7515 section 4.1.9 has it: any case, `application/` may be left out."""
     if type_ is None:
         return "" in accepted
@@ -146,9 +146,9 @@ _CONTROLS: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
 _CONTROLS_AND_FORMATS: Final = _CONTROLS | {"Cf"}
 
 
-def _subject(claims: Mapping[str, Json], rules: Issuer) -> str:
+def claimed_subject(claims: Mapping[str, Json], path: tuple[str, ...]) -> str:
     """The claim that names the caller. No issuer's own people are named like those of a front end."""
-    subject = named_subject(claims, rules.subject)
+    subject = named_subject(claims, path)
     if subject.startswith(FRONT_PREFIX):
         raise invalid_token(Reason.SUBJECT)
     return subject
@@ -167,7 +167,7 @@ def named_subject(claims: Mapping[str, Json], path: tuple[str, ...]) -> str:
     return value
 
 
-def _session(claims: Mapping[str, Json]) -> str | None:
+def claimed_session(claims: Mapping[str, Json]) -> str | None:
     """The issuer's session (OpenID Connect Back-Channel Logout 1.0 section 2.1), where the token tells it."""
     value = claims.get("sid")
     if value is None:
@@ -191,7 +191,7 @@ def _client(claims: Mapping[str, Json], rules: Issuer) -> str | None:
     return clients[0] if clients else None
 
 
-def _groups(claims: Mapping[str, Json], rules: Issuer) -> frozenset[str]:
+def claimed_groups(claims: Mapping[str, Json], rules: Issuer) -> frozenset[str]:
     """The groups at all of the issuer's paths together."""
     return frozenset(group for path in rules.groups for group in _names(_at(claims, path, Reason.GROUPS), path[-1]))
 
@@ -209,7 +209,7 @@ def _names(value: Json | _Absent, member: str) -> list[str]:
     return names
 
 
-def _groups_overflow(claims: Mapping[str, Json], rules: Issuer) -> bool:
+def groups_overflow(claims: Mapping[str, Json], rules: Issuer) -> bool:
     """Whether the issuer says that there are more groups than the token names (Entra's groups overage).
 
     The groups would be at an address that the token gives (`_claim_sources`), which is never asked.

@@ -42,21 +42,24 @@ def id_token_claims(
     issuer: str,
     client_id: str,
     nonce: str | None,
-    access_token: str,
+    access_token: str | None,
     algorithm: str,
     now: float,
+    leeway: float = LEEWAY,
+    maximum_lifetime: float = MAXIMUM_LIFETIME,
 ) -> IdTokenClaims:
     """Who signed in, at `now` in Unix seconds. Raises IdTokenRefusedError for a token that breaks any rule.
 
     `verified` came straight from the token endpoint, signed by a key of `issuer` with `algorithm`. `nonce` is the one
-    that was sent; None where none was, and then the token may carry none. `access_token` is the one that came with it.
+    that was sent; None where none was, and then the token may carry none. `access_token` is the one that came with it;
+    None where none came.
     """
     claims = verified.claims
     if verified.issuer != issuer:
         raise IdTokenRefusedError("iss")
     _check_is_id_token(verified)
     _check_audience(claims, client_id)
-    _check_times(claims, now)
+    _check_times(claims, now, leeway, maximum_lifetime)
     _check_nonce(claims, nonce)
     _check_access_token_hash(claims, access_token, algorithm)
     return IdTokenClaims(
@@ -82,23 +85,30 @@ def _check_is_id_token(verified: VerifiedToken) -> None:
         raise IdTokenRefusedError("events")
 
 
+def audiences(claims: Mapping[str, Json]) -> frozenset[str]:
+    """Whom the token is for, by `aud`: one name or a list of names; nobody where it is neither."""
+    value = claims.get("aud")
+    named = value if isinstance(value, list) else [value]
+    names = frozenset(name for name in named if isinstance(name, str))
+    return names if all(isinstance(name, str) for name in named) else frozenset()
+
+
 def _check_audience(claims: Mapping[str, Json], client_id: str) -> None:
     """Rules 3 to 5 of the section: issued to this client, and to others only where it says that it is for this one."""
-    value = claims.get("aud")
-    audiences = value if isinstance(value, list) else [value]
-    if client_id not in audiences or not all(isinstance(audience, str) for audience in audiences):
+    named = audiences(claims)
+    if client_id not in named:
         raise IdTokenRefusedError("aud")
-    if ("azp" in claims or len(audiences) > 1) and claims.get("azp") != client_id:
+    if ("azp" in claims or len(named) > 1) and claims.get("azp") != client_id:
         raise IdTokenRefusedError("azp")
 
 
-def _check_times(claims: Mapping[str, Json], now: float) -> None:
+def _check_times(claims: Mapping[str, Json], now: float, leeway: float, maximum_lifetime: float) -> None:
     expires_at, issued_at = _time(claims, "exp"), _time(claims, "iat")
-    if expires_at + LEEWAY <= now or not 0 < expires_at - issued_at <= MAXIMUM_LIFETIME:
+    if expires_at + leeway <= now or not 0 < expires_at - issued_at <= maximum_lifetime:
         raise IdTokenRefusedError("exp")
-    if issued_at > now + LEEWAY:
+    if issued_at > now + leeway:
         raise IdTokenRefusedError("iat")
-    if "nbf" in claims and _time(claims, "nbf") > now + LEEWAY:
+    if "nbf" in claims and _time(claims, "nbf") > now + leeway:
         raise IdTokenRefusedError("nbf")
 
 
@@ -107,16 +117,16 @@ def _check_nonce(claims: Mapping[str, Json], nonce: str | None) -> None:
     value = claims.get("nonce")
     if nonce is None and "nonce" not in claims:
         return
-    if nonce is None or not isinstance(value, str) or not _equal(value, nonce):
+    if not nonce or not isinstance(value, str) or not _equal(value, nonce):
         raise IdTokenRefusedError("nonce")
 
 
-def _check_access_token_hash(claims: Mapping[str, Json], access_token: str, algorithm: str) -> None:
+def _check_access_token_hash(claims: Mapping[str, Json], access_token: str | None, algorithm: str) -> None:
     """Section 3.1.3.6: where there is one it must fit; what cannot be computed does not fit."""
     if "at_hash" not in claims:
         return
     value, digest = claims["at_hash"], _HASHES.get(algorithm[-3:], _HASHES.get(algorithm))
-    if digest is None or not isinstance(value, str):
+    if digest is None or not isinstance(value, str) or access_token is None:
         raise IdTokenRefusedError("at_hash")
     octets = hashlib.new(digest, access_token.encode("ascii", "replace")).digest()
     if not _equal(value, urlsafe_b64encode(octets[: len(octets) // 2]).rstrip(b"=").decode("ascii")):

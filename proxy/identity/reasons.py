@@ -50,6 +50,8 @@ class Reason(Enum):
     ENDED = "ended"
     CLIENT = "client"
     GROUPS = "groups"
+    NOT_A_LOGOUT_TOKEN = "not_a_logout_token"  # noqa: S105 - a word for a log, no secret
+    REPLAYED = "replayed"
     FAULT = "fault"
 
 

@@ -32,8 +32,10 @@ from config.settings import (
     Isolation,
     IsolationKey,
     Issuer,
+    Login,
     Proxies,
     Public,
+    Sessions,
     Settings,
     Telemetry,
     Timeouts,
@@ -182,16 +184,21 @@ async def gate_bed(
     port: int = 0,
     tokens: Tokens | None = None,
     administrators: Sequence[str] = (),
+    issuer_server: IssuerServer | None = None,
+    login: Login | None = None,
+    public_url: str = "http://gate.test",
+    sessions: Sessions | None = None,
 ) -> AsyncIterator[GateBed]:
     """A gate in front of `engines` (one URL each a replica of one engine) and those of `also`, on the directory that
     `document` describes. Without `filled` the directory is left as it is; without `issuer_answers` the issuer is
     faulty. `hosts` and `private_hosts` are those that images are fetched from. `gates` are the subjects that are
     saltgates in front of this one, `fronts` the chat UIs, of this issuer. With `introspection` the issuer is also asked
     about opaque tokens; `issuers` are further ones, `administrators` members of the first one. A gate at a chosen
-    `port` has that as its public address, as clients that check it need it.
+    `port` has that as its public address, as clients that check it need it. People sign in with a browser at
+    `issuer_server` by `login`.
     """
-    mint = TokenMint(algorithms=("RS256", "ES256"))
-    async with IssuerServer(mint) as issuer, aiohttp.ClientSession() as session:
+    mint = TokenMint(algorithms=("RS256", "ES256")) if issuer_server is None else issuer_server.mint
+    async with issuer_server or IssuerServer(mint) as issuer, aiohttp.ClientSession() as session:
         engine = Engine(
             name="main",
             kind=kind,
@@ -208,10 +215,11 @@ async def gate_bed(
         settings = Settings(
             streams_end_on_revoke=streams_end_on_revoke,
             public=replace(
-                public or Public(), listen="127.0.0.1:0", url=f"http://127.0.0.1:{port}" if port else "http://gate.test"
+                public or Public(), listen="127.0.0.1:0", url=f"http://127.0.0.1:{port}" if port else public_url
             ),
             engines=(engine, *also),
-            issuers=(replace(issuer.settings(), introspection=introspection), *issuers),
+            issuers=(replace(issuer.settings(), introspection=introspection, login=login), *issuers),
+            sessions=sessions or Sessions(),
             directory=directory,
             isolation=isolation or Isolation(keys=(IsolationKey(id="k1", secret=KEY),)),
             timeouts=timeouts or Timeouts(),

@@ -203,6 +203,7 @@ class IssuerServer:
         app = web.Application()
         app.router.add_get(f"{self._path}/.well-known/openid-configuration", self._serve_discovery)
         app.router.add_get(f"{self._path}/jwks", self._serve_jwks)
+        self._add_pages(app)
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", self._port, ssl_context=self._tls)
@@ -224,9 +225,16 @@ class IssuerServer:
             await self._runner.cleanup()
             self._runner = None
 
+    def _add_pages(self, app: web.Application) -> None:
+        """For an issuer that has more than its keys."""
+
+    def _more_metadata(self) -> Mapping[str, object]:
+        """For an issuer that has more than its keys."""
+        return {}
+
     async def _serve_discovery(self, _: web.Request) -> web.StreamResponse:
         issuer = self.url + "/" if self.faults.get("discovery") == "other_issuer" else self.url
-        document = {"issuer": issuer, "jwks_uri": self.discovered_jwks_uri or self.jwks_uri}
+        document = {"issuer": issuer, "jwks_uri": self.discovered_jwks_uri or self.jwks_uri, **self._more_metadata()}
         return await self._answer("discovery", json.dumps(document).encode())
 
     async def _serve_jwks(self, _: web.Request) -> web.StreamResponse:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from proxy.demo.pages.frame import frame
+from proxy.frame import frame
 
 
 def sign_in_page(sign_in_id: str, purpose: str, *, user_code: str | None, username: str, fault: str | None) -> str:

@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler
 
-from proxy.demo.pages.frame import page_headers
 from proxy.demo.pages.sign_in import confirm_page, device_page, message_page, sign_in_page, sign_out_page
 from proxy.demo.provider.authorization import (
     AuthorizationRequest,
@@ -37,6 +36,7 @@ from proxy.demo.provider.parameters import Parameters, parse_parameters
 from proxy.demo.provider.people import NOBODY, Person
 from proxy.demo.provider.provider import Provider, Session, SignIn
 from proxy.demo.provider.tokens import TokenResponse
+from proxy.frame import page_headers
 
 _PROVIDER: Final = web.AppKey("provider", Provider)
 _LARGEST_FORM: Final = 32 * 1024

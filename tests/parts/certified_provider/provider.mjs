@@ -42,7 +42,7 @@ let keys = [newKey('RS256'), newKey('ES256'), newKey('EdDSA')];
 // ---- clients -----------------------------------------------------------------------------
 const loop = { application_type: 'native' };
 const clients = [
-  { client_id: 'gateway-web', client_secret: 'gateway-web-secret', redirect_uris: [`${GATEWAY}/auth/callback`], post_logout_redirect_uris: [`${GATEWAY}/`], grant_types: ['authorization_code', 'refresh_token'], response_types: ['code'], backchannel_logout_uri: `${GATEWAY}/auth/backchannel-logout`, backchannel_logout_session_required: true },
+  { client_id: 'gateway-web', client_secret: 'gateway-web-secret', redirect_uris: [`${GATEWAY}/auth/callback`], post_logout_redirect_uris: [`${GATEWAY}/auth/signed-out`], grant_types: ['authorization_code', 'refresh_token'], response_types: ['code'], backchannel_logout_uri: `${GATEWAY}/auth/backchannel-logout`, backchannel_logout_session_required: true },
   { client_id: 'chat-ui', token_endpoint_auth_method: 'none', redirect_uris: ['http://127.0.0.1:3000/oauth/oidc/callback'], grant_types: ['authorization_code', 'refresh_token'], response_types: ['code'] },
   { client_id: 'gateway-cli', token_endpoint_auth_method: 'none', ...loop, redirect_uris: ['http://127.0.0.1/callback'], grant_types: ['authorization_code', 'refresh_token', 'urn:ietf:params:oauth:grant-type:device_code'], response_types: ['code'] },
   { client_id: 'dpop-cli', token_endpoint_auth_method: 'none', ...loop, redirect_uris: ['http://127.0.0.1/callback'], grant_types: ['authorization_code', 'refresh_token', 'urn:ietf:params:oauth:grant-type:device_code'], response_types: ['code'], dpop_bound_access_tokens: true },

@@ -214,7 +214,10 @@ def test_what_expired_is_gone_though_nobody_swept() -> None:
 
 async def test_the_demos_people_can_sign_in_and_are_in_the_demos_directory() -> None:
     members = tomllib.loads(cast.directory_toml("http://127.0.0.1:9400"))
-    people, clients = cast.people(), cast.clients(service_secret="made for this run")
+    people, clients = (
+        cast.people(),
+        cast.clients(service_secret="made for this run", web_secret="so is this", public_url="http://127.0.0.1:8080"),
+    )
     async with (
         open_provider(ANY_PORT, people=people, clients=clients, keys=keys(), clock=Clock()) as provider,
         ClientSession(cookie_jar=DummyCookieJar()) as session,

@@ -143,6 +143,20 @@ async def test_an_ending_twice_changes_nothing(store: Store) -> None:
     await store.close()
 
 
+async def test_an_ending_never_moves_back(redis: RedisServer) -> None:
+    """Who is told the later one first must not revive what it ended."""
+    store = RedisStore(redis.settings())
+    now = int((await store.read()).now)
+    try:
+        await store.change(end(Ending("subject", ISSUER, "alice", now, now + 60)))
+        await store.change(end(Ending("subject", ISSUER, "alice", now - 100, now + 90)))
+        (known,) = (await store.read()).endings.records.values()
+        assert (known.at, known.until) == (now, now + 90)
+        assert (await store.change(end(Ending("subject", ISSUER, "alice", now - 5, now + 10)))).is_empty
+    finally:
+        await store.close()
+
+
 async def test_an_ending_is_not_kept_for_ever(store: Store) -> None:
     with pytest.raises(ChangeRefused):
         await store.change(end(Ending("session", ISSUER, "s", 1, LATER)))

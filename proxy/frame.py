@@ -21,43 +21,67 @@ main { width: 100%; max-width: 25rem; padding: 2rem; background: var(--card); bo
 h1 { margin: 0 0 .75rem; font-size: 1.375rem; line-height: 1.25; }
 p { margin: 0 0 1rem; }
 label { display: block; margin: 1rem 0 .25rem; font-weight: 600; }
-input { width: 100%; padding: .625rem .75rem; font: inherit; color: inherit; background: transparent;
+input, select { width: 100%; padding: .625rem .75rem; font: inherit; color: inherit; background: transparent;
   border: 1px solid var(--line); border-radius: .375rem; }
 button { width: 100%; margin-top: 1rem; padding: .625rem .75rem; font: inherit; font-weight: 600; cursor: pointer;
   border: 1px solid var(--accent); border-radius: .375rem; color: var(--on-accent); background: var(--accent); }
 button.quiet { color: var(--accent); background: transparent; }
-input:focus-visible, button:focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; }
+input:focus-visible, select:focus-visible, button:focus-visible {
+  outline: 3px solid var(--accent); outline-offset: 2px; }
 .bad { color: var(--bad); font-weight: 600; }
 .note { margin: 1.5rem 0 0; font-size: .875rem; color: var(--muted); }
+a { color: var(--accent); }
+a:focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; }
+a.button { display: block; margin-top: 1rem; padding: .625rem .75rem; font-weight: 600; text-align: center;
+  text-decoration: none; border: 1px solid var(--accent); border-radius: .375rem; color: var(--on-accent);
+  background: var(--accent); overflow-wrap: anywhere; }
+main.wide { max-width: 44rem; }
+section { margin-top: 2rem; padding-top: 1rem; border-top: 1px solid var(--line); }
+h2 { margin: 0 0 .75rem; font-size: 1.125rem; line-height: 1.25; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .25rem 1rem; margin: 0; }
+dt { color: var(--muted); }
+dd { margin: 0; overflow-wrap: anywhere; }
+ul { margin: 0; padding: 0; list-style: none; }
+li { display: flex; flex-wrap: wrap; align-items: center; justify-content: space-between; gap: .25rem 1rem;
+  padding: .375rem 0; overflow-wrap: anywhere; }
+li button, button.small { width: auto; margin: 0; padding: .25rem .75rem; }
+.muted { color: var(--muted); }
 .code { font-family: ui-monospace, monospace; font-weight: 700; letter-spacing: .1em; white-space: nowrap; }
 """
 
 _STYLE_HASH: Final = b64encode(hashlib.sha256(STYLE.encode("utf-8")).digest()).decode("ascii")
 
 
-def frame(title: str, body: str) -> str:
+def frame(title: str, body: str, *, wide: bool = False) -> str:
     """A whole page. `body` is HTML whose values are escaped already; `title` is text."""
+    kind = ' class="wide"' if wide else ""
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escape(title)} · saltgate</title>\n<style>{STYLE}</style>\n</head>\n"
-        f"<body>\n<main>\n<h1>{escape(title)}</h1>\n{body}\n</main>\n</body>\n</html>\n"
+        f"<body>\n<main{kind}>\n<h1>{escape(title)}</h1>\n{body}\n</main>\n</body>\n</html>\n"
+    )
+
+
+def content_security_policy(*, form_targets: tuple[str, ...] = ()) -> str:
+    """No script, no frame around it, nothing but our style; forms go to this site and where `form_targets` say.
+
+    Browsers hold `form-action` against redirects too, so the origin that one leads to has to be named.
+    """
+    form_action = " ".join(("'self'", *form_targets))
+    return (
+        f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; form-action {form_action}; "
+        "frame-ancestors 'none'; base-uri 'none'"
     )
 
 
 def page_headers(*, form_targets: tuple[str, ...] = ()) -> Mapping[str, str]:
     """The page's headers. `form_targets` are origins that the answer to a form may redirect to.
 
-    Browsers hold `form-action` against redirects too, so the client's origin has to be named. The referrer stays within
-    the origin: with `no-referrer` a browser would send `Origin: null` with our own forms.
+    The referrer stays within the origin: with `no-referrer` a browser would send `Origin: null` with our own forms.
     """
-    form_action = " ".join(("'self'", *form_targets))
-    policy = (
-        f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; form-action {form_action}; "
-        "frame-ancestors 'none'; base-uri 'none'"
-    )
     return {
-        "Content-Security-Policy": policy,
+        "Content-Security-Policy": content_security_policy(form_targets=form_targets),
         "Cache-Control": "no-store",
         "Cross-Origin-Resource-Policy": "same-origin",
         "Referrer-Policy": "same-origin",

@@ -1,0 +1,106 @@
+"""Personal access tokens on the account page: a person makes, sees and revokes his own, and nobody does it for him."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from config.settings import Tokens
+from tests.parts.openid_provider import Browser
+from tests.parts.redis_server import RedisServer
+from tests.proxy.account.scene import AccountScene, account_scene
+
+MAKE, END = "/account/tokens/make", "/account/tokens/end"
+
+
+@pytest.fixture
+async def scene(redis: RedisServer, tmp_path: Path) -> AsyncIterator[AccountScene]:
+    async with account_scene(redis, tmp_path) as opened:
+        yield opened
+
+
+async def make(browser: Browser, name: str = "my editor", days: str = "30") -> str:
+    form_token = (await browser.get("/account")).form_token
+    shown = await browser.post(MAKE, {"form_token": form_token, "name": name, "days": days})
+    found = re.search(r'value="(sgp_[^"]+)"', shown.text)
+    assert found is not None, shown.text
+    assert shown.headers["Cache-Control"] == "no-store"
+    return found[1]
+
+
+async def test_a_person_makes_a_token_uses_it_and_revokes_it(scene: AccountScene) -> None:
+    browser = await scene.signed_in()
+    token = await make(browser, name="<b>editor</b>")
+    assert await scene.status_of(token) != 401
+    page = await browser.get("/account")
+    assert "&lt;b&gt;editor&lt;/b&gt;" in page.text
+    assert "<b>" not in page.text
+    assert token not in page.text
+    token_id = token[4:12]
+    ended = await browser.post(END, {"form_token": page.form_token, "id": token_id})
+    assert (ended.status, ended.headers["Location"]) == (303, "/account")
+    await scene.bed.gate.view.confirm()
+    assert await scene.status_of(token) == 401
+    assert token_id not in (await browser.get("/account")).text
+
+
+async def test_nobody_revokes_the_token_of_another(scene: AccountScene) -> None:
+    token = await make(await scene.signed_in())
+    scene.provider.person = {"sub": "u-bob-0002", "name": "Bob"}
+    bob = await scene.signed_in()
+    page = await bob.get("/account")
+    assert token[4:12] not in page.text
+    assert (await bob.post(END, {"form_token": page.form_token, "id": token[4:12]})).status == 400
+    await scene.bed.gate.view.confirm()
+    assert await scene.status_of(token) != 401
+
+
+@pytest.mark.parametrize("path", [MAKE, END])
+async def test_a_form_of_another_site_makes_and_ends_none(scene: AccountScene, path: str) -> None:
+    browser = await scene.signed_in()
+    token = await make(browser)
+    form_token = (await browser.get("/account")).form_token
+    form = {"name": "evil", "days": "30", "id": token[4:12]}
+    attacks = [
+        await browser.post(path, {**form, "form_token": form_token}, ("Origin", "http://evil.example")),
+        await browser.post(path, {**form, "form_token": form_token}, ("Origin", "null")),
+        await browser.post(path, form),
+        await scene.browser().post(path, {**form, "form_token": form_token}),
+        await scene.browser().post(path, form, ("Authorization", f"Bearer {scene.bed.token()}")),
+    ]
+    assert {shown.status for shown in attacks} == {400}
+    await scene.bed.gate.view.confirm()
+    assert await scene.status_of(token) != 401
+    assert "evil" not in (await browser.get("/account")).text
+
+
+@pytest.mark.parametrize(
+    ("name", "days"), [("", "30"), ("x" * 65, "30"), ("a\nb", "30"), ("x", ""), ("x", "0"), ("x", "99999"), ("x", "-1")]
+)
+async def test_a_token_that_may_not_be_is_not_made(scene: AccountScene, name: str, days: str) -> None:
+    browser = await scene.signed_in()
+    form_token = (await browser.get("/account")).form_token
+    assert (await browser.post(MAKE, {"form_token": form_token, "name": name, "days": days})).status == 400
+    assert "You have none." in (await browser.get("/account")).text
+
+
+async def test_who_signed_out_makes_none(scene: AccountScene) -> None:
+    browser = await scene.signed_in()
+    again = Browser(scene.session, scene.bed.url, cookies=dict(browser.cookies))
+    form_token = (await browser.get("/account")).form_token
+    await browser.post("/auth/logout", {"form_token": form_token})
+    shown = await again.post(MAKE, {"form_token": form_token, "name": "late", "days": "30"})
+    assert (shown.status, "sgp_" in shown.text) == (303, False)
+
+
+async def test_the_choices_are_within_the_settings(redis: RedisServer, tmp_path: Path) -> None:
+    tokens = Tokens(max_lifetime=40 * 86400.0, default_lifetime=10 * 86400.0)
+    async with account_scene(redis, tmp_path, tokens=tokens) as scene:
+        browser = await scene.signed_in()
+        page = await browser.get("/account")
+        assert re.findall(r'<option value="(\d+)"( selected)?', page.text) == [("7", " selected"), ("30", "")]
+        shown = await browser.post(MAKE, {"form_token": page.form_token, "name": "x", "days": "90"})
+        assert shown.status == 400
