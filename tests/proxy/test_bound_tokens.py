@@ -23,6 +23,8 @@ from tests.parts.redis_server import RedisServer
 from tests.parts.tokens import base64url
 from tests.proxy.test_tls import Authority
 
+pytestmark = pytest.mark.slow
+
 CHAT = "/v1/chat/completions"
 SCOPED = "/w/acme/p/apollo/v1/chat/completions"
 PUBLIC = "http://gate.test"

@@ -20,6 +20,8 @@ from tests.parts.gate_bed import BASE_EPOCH, GateBed, chat, gate_bed
 from tests.parts.redis_server import RedisServer
 from tests.parts.wire_tap import WireTap
 
+pytestmark = pytest.mark.slow
+
 SHAPE = EngineShape(pace=AT_ONCE, answer_tokens=2)
 SECOND_KEY = Secret(b"second-0123456789abcdef0123456789abcdef", "test")
 FRONT = "service-account-front"

@@ -23,6 +23,8 @@ from tests.parts.imitations import Imitation
 from tests.parts.raw_engine import RawEngine, Send, json_answer
 from tests.parts.redis_server import RedisServer
 
+pytestmark = pytest.mark.slow
+
 SALT = salt_for(ProjectUnit("acme", "apollo"), epoch=BASE_EPOCH, key=SaltKey("k1", KEY.value)).value
 EVIL = "sg1-k1-evil"
 SHAPE = EngineShape(pace=AT_ONCE, answer_tokens=2)

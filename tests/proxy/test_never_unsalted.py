@@ -22,6 +22,8 @@ from tests.parts.gone_client import GoneClient, post
 from tests.parts.redis_server import RedisServer
 from tests.parts.wire_tap import WireTap
 
+pytestmark = pytest.mark.slow
+
 SHAPE = EngineShape(pace=AT_ONCE, answer_tokens=4)
 # Each endpoint is proven by four requests or more.
 PROBES = 4 * len(VLLM.salted)

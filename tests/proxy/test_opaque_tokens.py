@@ -18,6 +18,8 @@ from tests.parts.gate_bed import DIRECTORY, GateBed, gate_bed
 from tests.parts.introspection_server import IntrospectionServer, http, until
 from tests.parts.redis_server import RedisServer
 
+pytestmark = pytest.mark.slow
+
 OTHER = """
 [workspaces.umbrella]
 issuer = "{other}"

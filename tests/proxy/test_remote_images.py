@@ -34,6 +34,8 @@ from tests.proxy.fetching.test_lookup import Answers
 from tests.proxy.test_images import ANSWER, CHAT, SHAPE, chat, identity_in, parts_of, sent
 from tests.proxy.test_tls import Authority
 
+pytestmark = pytest.mark.slow
+
 SYSTEM = client_context(None, None)
 ALICE = "u-alice-0001"
 PAGES: Mapping[str, Sequence[Step]] = {

@@ -18,6 +18,8 @@ from proxy.directory.redis_store import GENERATION, RING
 from tests.parts.gate_bed import KEY, GateBed, gate_bed
 from tests.parts.redis_server import RedisServer
 
+pytestmark = pytest.mark.slow
+
 SHAPE = EngineShape(models=("tiny",), pace=AT_ONCE, answer_tokens=2)
 BOTH = (
     IsolationKey(id="k1", secret=KEY),

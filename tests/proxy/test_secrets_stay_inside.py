@@ -24,6 +24,8 @@ from tests.parts.tokens import TokenMint
 from tests.proxy.telling_requests import Telling, Telltale, answered
 from tests.proxy.test_server import serving
 
+pytestmark = pytest.mark.slow
+
 SHAPE = EngineShape(pace=AT_ONCE, answer_tokens=3)
 PEOPLE = DIRECTORY.replace('"group:eng"]', '"user:front:webui/u-alice-0001"]')
 ENGINES_KEY = b"engine-key-0123456789abcdef"

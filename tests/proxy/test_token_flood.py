@@ -16,6 +16,8 @@ from tests.parts.redis_server import RedisServer
 from tests.parts.tokens import signing_key
 from tests.proxy.token_flood import KINDS
 
+pytestmark = pytest.mark.slow
+
 A_FLOOD = 10**9
 HEAD = b"GET /v1/models HTTP/1.1\r\nHost: a\r\n"
 

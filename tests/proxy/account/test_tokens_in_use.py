@@ -6,6 +6,8 @@ import asyncio
 import time
 from pathlib import Path
 
+import pytest
+
 from config.settings import Directory, Tokens
 from proxy.directory.changes import Deed
 from proxy.directory.connect import open_store, open_tokens
@@ -16,6 +18,8 @@ from tests.parts.redis_server import RedisServer
 from tests.parts.tokens import ABSENT
 from tests.parts.wire_tap import WireTap
 from tests.proxy.account.token_parts import ALICE, APOLLO, BOB, Desk, desk, id_of
+
+pytestmark = pytest.mark.slow
 
 ERIN = "u-erin-0005"
 

@@ -18,6 +18,8 @@ from tests.parts.image_origin import ImageOrigin
 from tests.proxy.fetching.test_lookup import Answers
 from tests.proxy.test_tls import Authority
 
+pytestmark = pytest.mark.slow
+
 
 def origins(host: str, ca: Path | None = None) -> list[Origin]:
     places = elsewhere([media_private_host(host)], private_ca=ca)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 SALTGATE = (sys.executable, "-c", "from proxy.cli import main; main()")
 
 

@@ -28,6 +28,8 @@ from tests.parts.raw_engine import (
 from tests.parts.redis_server import RedisServer
 from tests.proxy.relay.relay_parts import ANSWER, DONE, ask, on, outcome
 
+pytestmark = pytest.mark.slow
+
 PATH = "/v1/chat/completions"
 PLAIN: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
 

@@ -14,6 +14,8 @@ from tests.parts.redis_server import RedisServer
 from tests.proxy.rotation.load import Load, rotation
 from tests.proxy.rotation.run import Arrival, Call, Caller, Run, breaches
 
+pytestmark = pytest.mark.slow
+
 QUICK = Load(projects=6, prefix_tokens=64, pause=0.05, before=0.2, after=2.0, pace=AT_ONCE, answer_tokens=2)
 LATE = 5.0  # a second, by contract section 4, on a machine that is not busy with other tests
 
