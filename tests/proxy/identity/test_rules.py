@@ -17,8 +17,8 @@ ROOT = Path(__file__).parents[3]
 TESTS = ROOT / "tests" / "proxy"
 CORPUS = "identity/test_corpus.py"
 CASES = {case.name for case in WRONG} | {case.name for case in RIGHT}
-# What this table answers for; the others' tests stand with what they test.
-NUMBERED = {*range(1, 38), 39, 40}
+# What this table answers for; the page says why the others are not in it.
+NUMBERED = {*range(1, 75)} - {38, 52}
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def test_every_word_of_a_row_is_a_test_or_a_case(row: Row) -> None:
 
 def test_every_rule_that_the_table_answers_for_has_its_row() -> None:
     numbers = [int(row.rule) for row in rows() if row.rule.isdecimal()]
-    assert numbers == sorted(NUMBERED)
+    assert sorted(numbers) == sorted(NUMBERED)
 
 
 def test_the_corpus_is_as_large_as_was_promised() -> None:
