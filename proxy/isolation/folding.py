@@ -12,6 +12,7 @@ import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import filterfalse
 from typing import Final, Literal
 
 from config.expressions import Expression
@@ -111,7 +112,7 @@ def _bare(text: str) -> str:
 
 def _is_marked(text: str) -> bool:
     """Whether there is any mark in it but variation selectors and the like."""
-    return _MARK.is_in(text.encode()) and _MARK.is_in(_UNSEEN.sub("", text).encode())
+    return _MARK.is_in(text.encode()) and _MARK.is_in(_seen(text).encode())
 
 
 def _plain_piece(piece: str) -> str:
@@ -132,20 +133,47 @@ def _without_overlays(piece: str, form: Literal["NFKC", "NFKD"]) -> str:
 
 
 def _shown(text: str) -> str:
-    return _OTHER_SPACES.sub(" ", _UNSEEN.sub("", text))
+    return _OTHER_SPACES.sub(" ", _seen(text))
+
+
+def _seen(text: str) -> str:
+    """The text without what nobody sees."""
+    if len(text) <= PIECE_CHARACTERS:
+        return _UNSEEN.sub("", text)
+    pieces = range(0, len(text), PIECE_CHARACTERS)
+    return "".join(_UNSEEN.sub("", text[at : at + PIECE_CHARACTERS]) for at in pieces)
 
 
 def _without_foreign_marks(text: str) -> str:
-    return _foreign_marks().sub("", _UNSEEN.sub("", text))
+    marks, seen = _foreign_marks(), _seen(text)
+    kept: list[str] = []
+    begin = 0
+    while begin < len(seen):
+        end = begin + PIECE_CHARACTERS
+        while end < len(seen) and unicodedata.category(seen[end])[0] == "M":
+            end += 1  # a run of marks belongs to the letter before it, however long it is
+        kept.append(marks.sub("", seen[begin:end]))
+        begin = end
+    return "".join(kept)
 
 
 @cache
 def _foreign_marks() -> re.Pattern[str]:
-    """Marks of other scripts, where they stand on a letter of these."""
+    """Marks of other scripts, where they stand on a letter of these.
+
+    Marks first, which are few, for letters first would be tried at every character; and those beyond U+FFFF apart, for
+    a set that has any of them is searched one by one.
+    """
     own = re.compile(f"[{_OVERLAY_RANGES}]")
     marks = (chr(code) for code in range(0x300, 0x1EA00) if unicodedata.category(chr(code)) in ("Mn", "Me"))
-    foreign = "".join(mark for mark in marks if not own.match(mark))
-    return re.compile(f"(?<=[{_LETTER_RANGES}{_OVERLAY_RANGES}])[{foreign}]+")
+    foreign = [mark for mark in marks if not own.match(mark)]
+    near, far = (f"[{''.join(some)}]" for some in (filter(_is_near, foreign), filterfalse(_is_near, foreign)))
+    mark = rf"(?:{near}|(?=[\U00010000-\U0010ffff]){far})"
+    return re.compile(f"{mark}(?<=[{_LETTER_RANGES}{_OVERLAY_RANGES}].){mark}*")
+
+
+def _is_near(character: str) -> bool:
+    return character <= "\uffff"
 
 
 def _pieces(text: str) -> Iterator[str]:
