@@ -106,9 +106,9 @@ MAXIMUM_FORM_BYTES: Final = 64 * 1024
 class Images(Protocol):
     """The images that requests name by their addresses."""
 
-    async def fetched(self, request: UnfetchedRequest, *, most_bytes: int) -> Mapping[Address, bytes]:
-        """Every image of the request, which may not be larger than that with all of them in it. Raises InvalidRequest,
-        BodyTooLarge, EngineBusy.
+    async def fetched(self, request: UnfetchedRequest, *, workspace: str, most_bytes: int) -> Mapping[Address, bytes]:
+        """Every image of a request of the workspace's, which may not be larger than `most_bytes` with all of them in
+        it. Raises InvalidRequest, BodyTooLarge, EngineBusy.
         """
         ...
 
@@ -299,7 +299,9 @@ class Gateway:
         self._replicas(read.request, admission.scope)  # for an engine that would not get it, nothing is fetched
         downstream = client.protocol
         assert isinstance(downstream, Downstream)
-        work = self.images.fetched(read.request, most_bytes=self.policy.maximum_body_bytes)
+        work = self.images.fetched(
+            read.request, workspace=admission.scope.workspace, most_bytes=self.policy.maximum_body_bytes
+        )
         request = with_images(read.request, await unless_gone(downstream, work))
         record.stage("fetch", time.perf_counter() - began)
         return Asked(request, read.presented), self._as_of_now(admission)

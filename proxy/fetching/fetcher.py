@@ -23,10 +23,13 @@ from proxy.engines.body import UnfetchedRequest
 from proxy.engines.remote import Address, Remote
 from proxy.fetching.lookup import AllowedResolver, Lookup, NoAllowedAddressError
 from proxy.refusals import BodyTooLarge, EngineBusy, InvalidRequest, Refusal
+from proxy.turns import Turns
 
 # Each may hold as many bytes as a client's upload, so they have an end: of requests of one worker whose images are
-# being fetched, and of connections of each of them.
+# being fetched, of those of one workspace among them, for a slow host holds each until the deadline, and of connections
+# of each request.
 REQUESTS: Final = 16
+OF_ONE_WORKSPACE: Final = 8
 CONNECTIONS: Final = 4
 _HEADERS: Final = {"Accept": "image/*", "Accept-Encoding": "identity", "User-Agent": "saltgate"}
 
@@ -35,16 +38,23 @@ class Fetcher:
     """Fetches images for all requests of one worker."""
 
     def __init__(
-        self, lookup: Lookup, *, seconds: float, tls: Mapping[Path | None, ssl.SSLContext], requests: int = REQUESTS
+        self,
+        lookup: Lookup,
+        *,
+        seconds: float,
+        tls: Mapping[Path | None, ssl.SSLContext],
+        requests: int = REQUESTS,
+        of_one_workspace: int = OF_ONE_WORKSPACE,
     ) -> None:
         """All images of a request must be there after `seconds`. `tls` has the context of each origin's `ca`."""
         self._lookup = lookup
         self._seconds = seconds
         self._tls = tls
-        self._turns = asyncio.Semaphore(requests)
+        self._turns = Turns(requests, of_one_workspace)
 
-    async def fetched(self, request: UnfetchedRequest, *, most_bytes: int) -> Mapping[Address, bytes]:
+    async def fetched(self, request: UnfetchedRequest, *, workspace: str, most_bytes: int) -> Mapping[Address, bytes]:
         """The data of every image, each address asked once. `most_bytes` bounds the request with all of them in it.
+        Workspaces take turns.
 
         Raises InvalidRequest with the image's place for one that cannot be had, BodyTooLarge, and EngineBusy where too
         many others are being fetched.
@@ -53,7 +63,7 @@ class Fetcher:
         named = Counter(remote.address for remote in request.remote)
         first = {remote.address: remote for remote in reversed(request.remote)}
         room = _Room(most_bytes - request.size_bytes)
-        async with self._turn(deadline), self._session(named) as session:
+        async with self._turn(workspace, deadline), self._session(named) as session:
             try:
                 async with asyncio.TaskGroup() as group:
                     tasks = {
@@ -67,10 +77,10 @@ class Fetcher:
         return {address: task.result() for address, task in tasks.items()}
 
     @asynccontextmanager
-    async def _turn(self, deadline: float) -> AsyncIterator[None]:
+    async def _turn(self, workspace: str, deadline: float) -> AsyncIterator[None]:
         try:
             async with asyncio.timeout_at(deadline):
-                await self._turns.acquire()
+                await self._turns.take(workspace)
         except TimeoutError:
             raise EngineBusy(
                 "saltgate is fetching as many images as it can. Try again in a moment.", reason="media_busy"
@@ -78,7 +88,7 @@ class Fetcher:
         try:
             yield
         finally:
-            self._turns.release()
+            self._turns.give_back(workspace)
 
     def _session(self, addresses: Mapping[Address, int]) -> ClientSession:
         resolver = AllowedResolver(self._lookup, {address.origin for address in addresses})

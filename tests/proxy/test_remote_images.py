@@ -323,7 +323,7 @@ class Recorded:
 
     asked: list[UnfetchedRequest] = field(default_factory=list)
 
-    async def fetched(self, request: UnfetchedRequest, *, most_bytes: int) -> Mapping[Address, bytes]:
+    async def fetched(self, request: UnfetchedRequest, *, workspace: str, most_bytes: int) -> Mapping[Address, bytes]:
         self.asked.append(request)
         return {}
 

@@ -18,7 +18,7 @@ from proxy.engines.body import UnfetchedRequest, open_body, read_request
 from proxy.engines.kinds.vllm import vllm_with_images
 from proxy.engines.profile import Operation
 from proxy.engines.remote import Address, elsewhere
-from proxy.fetching.fetcher import CONNECTIONS, Fetcher
+from proxy.fetching.fetcher import CONNECTIONS, OF_ONE_WORKSPACE, REQUESTS, Fetcher
 from proxy.fetching.lookup import Lookup, SystemLookup
 from proxy.refusals import BodyTooLarge, EngineBusy, InvalidRequest, Refusal
 from proxy.tls import client_context, listener_context
@@ -56,7 +56,7 @@ async def fetched(
 ) -> Mapping[Address, bytes]:
     fetcher = Fetcher(lookup or Answers(["127.0.0.1"]), seconds=seconds, tls=tls or {None: SYSTEM})
     async with asyncio.timeout(5):
-        return await fetcher.fetched(request, most_bytes=most_bytes)
+        return await fetcher.fetched(request, workspace="acme", most_bytes=most_bytes)
 
 
 async def refused(request: UnfetchedRequest, **how: object) -> Refusal:
@@ -84,7 +84,7 @@ async def test_each_address_is_asked_once_and_nothing_is_kept_for_the_next_reque
         fetcher = Fetcher(Answers(["127.0.0.1"]), seconds=10.0, tls={})
         for times in (1, 2):
             request = requested(f"{here}/a", f"{here}/b", f"{here}/a", f"{here}/a")
-            found = await fetcher.fetched(request, most_bytes=ROOM)
+            found = await fetcher.fetched(request, workspace="acme", most_bytes=ROOM)
             assert {address.target: data for address, data in found.items()} == {"/a": PNG, "/b": GIF}
             assert sorted(origin.targets) == ["/a"] * times + ["/b"] * times
             while origin.open:
@@ -114,24 +114,45 @@ async def test_connections_of_a_request_are_bounded() -> None:
         assert origin.most_open == CONNECTIONS
 
 
+async def test_a_workspace_whose_host_is_slow_leaves_places_to_the_others() -> None:
+    """A request of a few hundred bytes holds its place until the deadline, and anybody may send as many as he likes."""
+    go = asyncio.Event()
+    async with ImageOrigin({"/slow": [Wait(go)], "/a": [Send(image_answer(PNG))]}) as origin:
+        fetcher = Fetcher(Answers(["127.0.0.1"]), seconds=5.0, tls={})
+        slow = requested(f"http://{origin.authority}/slow")
+        work = [
+            asyncio.ensure_future(fetcher.fetched(slow, workspace="acme", most_bytes=ROOM)) for _ in range(2 * REQUESTS)
+        ]
+        while len(origin.heads) < OF_ONE_WORKSPACE:
+            await asyncio.sleep(0.001)
+        quick = requested(f"http://{origin.authority}/a")
+        assert list((await fetcher.fetched(quick, workspace="globex", most_bytes=ROOM)).values()) == [PNG]
+        assert origin.targets.count("/slow") == OF_ONE_WORKSPACE
+        for one in work:
+            one.cancel()
+        await asyncio.gather(*work, return_exceptions=True)
+        assert list((await fetcher.fetched(quick, workspace="acme", most_bytes=ROOM)).values()) == [PNG]
+        go.set()
+
+
 async def test_requests_at_a_time_are_bounded_and_who_waits_too_long_may_try_again() -> None:
     go = asyncio.Event()
     async with ImageOrigin({"/a": [Wait(go), Send(image_answer(PNG))]}) as origin:
         request = requested(f"http://{origin.authority}/a")
         fetcher = Fetcher(Answers(["127.0.0.1"]), seconds=5.0, tls={}, requests=1)
-        first = asyncio.ensure_future(fetcher.fetched(request, most_bytes=ROOM))
+        first = asyncio.ensure_future(fetcher.fetched(request, workspace="acme", most_bytes=ROOM))
         await origin.asked.wait()
-        second = asyncio.ensure_future(fetcher.fetched(request, most_bytes=ROOM))
+        second = asyncio.ensure_future(fetcher.fetched(request, workspace="acme", most_bytes=ROOM))
         await asyncio.sleep(0.05)
         go.set()
         assert list(await first) == list(await second)
         assert origin.most_open == 1
         go.clear()
         fetcher = Fetcher(Answers(["127.0.0.1"]), seconds=0.2, tls={}, requests=1)
-        third = asyncio.ensure_future(fetcher.fetched(request, most_bytes=ROOM))
+        third = asyncio.ensure_future(fetcher.fetched(request, workspace="acme", most_bytes=ROOM))
         await asyncio.sleep(0)
         with pytest.raises(EngineBusy) as caught:
-            await fetcher.fetched(request, most_bytes=ROOM)
+            await fetcher.fetched(request, workspace="acme", most_bytes=ROOM)
         assert caught.value.reason == "media_busy"
         with pytest.raises(InvalidRequest):
             await third
