@@ -14,8 +14,8 @@ from proxy.engines.texts import texts
 from proxy.isolation.narrowing import NOTHING_FOUND, Forms, Narrowed, Rule, Unseen, forms_of, narrowed_by
 from proxy.turns import Turns
 
-# Up to this size a scan takes a fraction of a millisecond, as handing it over would. A text of escapes and marks has two
-# dozen readings, which are made first and then counted. A hostile text can make each byte cost as many steps as the
+# Up to this size a scan takes a fraction of a millisecond, as handing it over would. A text of escapes and marks has
+# two dozen readings, which are made first and then counted. A hostile text can make each byte cost as many steps as the
 # operator's patterns have instructions, so with large patterns the size is smaller.
 INLINE_BYTES: Final = 4 * 1024
 INLINE_FORMS_BYTES: Final = 2 * INLINE_BYTES
