@@ -28,17 +28,18 @@ LONGEST_RUN: Final = 64
 # nobody writes them.)
 _CONTROL_RANGES: Final = "\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f"
 # Default_Ignorable_Code_Point (Unicode 16, DerivedCoreProperties.txt): zero-width marks, joiners, variation selectors,
-# tags. Then the five blocks of combining diacritical marks and Cyrillic's own: what is left of them after composition
-# is mere overlay.
+# tags; and the three marks of interlinear annotation, which nothing shows either. Then the five blocks of combining
+# diacritical marks and Cyrillic's own: what is left of them after composition is mere overlay.
 _UNSEEN_RANGES: Final = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
-    "\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+    "\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
 _OVERLAY_RANGES: Final = "\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f"
 _UNSEEN: Final = re.compile(f"[{_UNSEEN_RANGES}{_CONTROL_RANGES}]+")
 _OVERLAYS: Final = re.compile(f"[{_OVERLAY_RANGES}]+")
-# White space that expressions do not take for any, and that compatibility composition leaves as it is.
-_SPACE_RANGES: Final = "\x0b\x85\u1680\u2028\u2029"
+# White space that expressions do not take for any, and that compatibility composition leaves as it is; and the Braille
+# pattern without dots, which looks like it.
+_SPACE_RANGES: Final = "\x0b\x85\u1680\u2028\u2029\u2800"
 _OTHER_SPACES: Final = re.compile(f"[{_SPACE_RANGES}]")
 _OTHER_DIGITS: Final = re.compile(r"[^\D0-9]")  # Decimal digits of other scripts, for patterns that say 0-9.
 # Latin, Greek and Cyrillic, digits and signs: marks of other scripts do not belong on them.

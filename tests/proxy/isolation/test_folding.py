@@ -53,7 +53,8 @@ CARD = "4111 1111 1111 1111"
         ("\u0301\u0941\x07\u05b0".join(CARD), CARD),
         ("\u0941".join("Сокол"), "Сокол"),
         ("fal" + "\u0941" * 3000 + "con", "falcon"),
-        ("a\x0bb\x85c\u2028d\u1680e", "a b c d e"),
+        ("a\x0bb\x85c\u2028d\u1680e\u2800f", "a b c d e f"),
+        ("fal\ufff9con\ufffa\ufffb", "falcon"),  # interlinear annotation
         ("a\x1fb", "ab"),
         (r"fal\u0000con", "falcon"),
         (r"fal\bcon", "falcon"),
