@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -30,17 +31,17 @@ def check_schema(where: str, raw: Raw, extent: Extent) -> None:
     if len(raw) > extent.most_bytes:
         raise InvalidRequest(f"{where} must be at most {extent.most_bytes} bytes of JSON.", param=where)
     try:
-        level = [_ANYTHING.decode(raw)]
+        level = [_opened(_ANYTHING.decode(raw))]
+        for _ in range(extent.most_levels):
+            if any(len(pattern) > MAX_PATTERN_CHARACTERS for node in level for pattern in _patterns(node)):
+                raise InvalidRequest(
+                    f"{where} holds a pattern of more than {MAX_PATTERN_CHARACTERS} characters.", param=where
+                )
+            level = [child for node in level for child in _children(node)]
+            if not level:
+                return
     except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidRequest(f"{where} holds a number that is too large, or nests too deep.", param=where) from error
-    for _ in range(extent.most_levels):
-        if any(len(pattern) > MAX_PATTERN_CHARACTERS for node in level for pattern in _patterns(node)):
-            raise InvalidRequest(
-                f"{where} holds a pattern of more than {MAX_PATTERN_CHARACTERS} characters.", param=where
-            )
-        level = [child for node in level for child in _children(node)]
-        if not level:
-            return
     raise InvalidRequest(f"{where} must nest at most {extent.most_levels} levels.", param=where)
 
 
@@ -57,4 +58,21 @@ def _patterns(node: object) -> Iterable[str]:
 
 def _children(node: object) -> list[object]:
     values = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
-    return [value for value in values if isinstance(value, dict | list)]
+    return [child for child in map(_opened, values) if isinstance(child, dict | list)]
+
+
+def _opened(value: object) -> object:
+    """What a text holds where it is JSON: engines also take a schema as one (`structured_outputs.json`, `guided_json`).
+
+    As the engines' Python reads it, which takes more than we do. Raises RecursionError.
+    """
+    text = value.lstrip() if isinstance(value, str) else ""
+    if not text.startswith(("{", "[")):
+        return value
+    try:
+        return _IN_TEXT.raw_decode(text)[0]
+    except ValueError:
+        return value
+
+
+_IN_TEXT: Final = json.JSONDecoder(strict=False, parse_int=len, parse_float=len)
