@@ -17,10 +17,14 @@ MAX_PATTERN_CHARACTERS: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How much of a schema an engine is asked to compile: bytes of JSON, and levels of objects and arrays."""
+    """How much of a schema an engine is asked to compile: bytes of JSON, and levels of objects and arrays.
+
+    `in_texts`: a schema may also be written into a text (`structured_outputs.json`, `guided_json`), and counts there.
+    """
 
     most_bytes: int
     most_levels: int
+    in_texts: bool = False
 
 
 _ANYTHING: Final = msgspec.json.Decoder(object)
@@ -30,14 +34,17 @@ def check_schema(where: str, raw: Raw, extent: Extent) -> None:
     """Raises InvalidRequest for a value that is larger or deeper than an engine should be asked to compile."""
     if len(raw) > extent.most_bytes:
         raise InvalidRequest(f"{where} must be at most {extent.most_bytes} bytes of JSON.", param=where)
+    opened = _opened if extent.in_texts else _as_it_is
     try:
-        level = [_opened(_ANYTHING.decode(raw))]
+        level = [opened(_ANYTHING.decode(raw))]
         for _ in range(extent.most_levels):
             if any(len(pattern) > MAX_PATTERN_CHARACTERS for node in level for pattern in _patterns(node)):
                 raise InvalidRequest(
                     f"{where} holds a pattern of more than {MAX_PATTERN_CHARACTERS} characters.", param=where
                 )
-            level = [child for node in level for child in _children(node)]
+            level = [
+                child for node in level for value in _values(node) if isinstance(child := opened(value), dict | list)
+            ]
             if not level:
                 return
     except (msgspec.DecodeError, RecursionError) as error:
@@ -56,15 +63,18 @@ def _patterns(node: object) -> Iterable[str]:
     return (text for text in (node.get("pattern"), node.get("regex"), *named) if isinstance(text, str))
 
 
-def _children(node: object) -> list[object]:
-    values = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
-    return [child for child in map(_opened, values) if isinstance(child, dict | list)]
+def _values(node: object) -> Iterable[object]:
+    return node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+
+
+def _as_it_is(value: object) -> object:
+    return value
 
 
 def _opened(value: object) -> object:
-    """What a text holds where it is JSON: engines also take a schema as one (`structured_outputs.json`, `guided_json`).
+    """What a text holds where it is JSON, as the engines' Python reads it, which takes more than we do.
 
-    As the engines' Python reads it, which takes more than we do. Raises RecursionError.
+    Raises RecursionError.
     """
     text = value.lstrip() if isinstance(value, str) else ""
     if not text.startswith(("{", "[")):

@@ -87,6 +87,7 @@ class GateBed:
     issuer: IssuerServer
     session: aiohttp.ClientSession
     log: Path
+    logs: Logs
 
     def token(self, subject: str = "u-alice-0001", groups: Sequence[str] = ()) -> str:
         return self.mint.token(subject=subject, groups=groups)
@@ -125,6 +126,9 @@ class GateBed:
 
     def lines(self) -> list[dict[str, object]]:
         """The log so far, a line each. A request's line may come after its answer: see completed."""
+        sink = self.logs._sink
+        while sink._lines or sink._being_written:  # lines gather for a moment before they are written
+            time.sleep(0.001)
         return [json.loads(line) for line in self.log.read_text().splitlines()]
 
     async def completed(self, requests: int, seconds: float = 10.0) -> list[dict[str, object]]:
@@ -208,7 +212,7 @@ async def gate_bed(
             async with open_gate(settings, instance="test", logs=logs) as gate:
                 server = await asyncio.get_running_loop().create_server(gate.front, "127.0.0.1", 0)
                 port = server.sockets[0].getsockname()[1]
-                bed = GateBed(f"http://127.0.0.1:{port}", port, gate, settings, mint, issuer, session, log)
+                bed = GateBed(f"http://127.0.0.1:{port}", port, gate, settings, mint, issuer, session, log, logs)
                 try:
                     if ready:
                         await bed.until_ready()

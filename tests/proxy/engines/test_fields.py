@@ -397,8 +397,8 @@ def test_a_schema_that_is_written_into_a_text_is_bounded_like_one_that_is_not(
     sent_to(kind, operation, **{name: harmless if member is None else {member: harmless}})
 
 
-def test_a_text_that_only_looks_like_json_passes() -> None:
-    for text in ("{name} is what I said", "[optional] " + "x" * 5000, "{" * 200, '{"a": '):
+def test_what_only_describes_is_no_schema() -> None:
+    for text in ("{name} is what I said", "[optional] " + "x" * 5000, "{" * 200, '{"a": ', NESTED, PATTERN):
         function = {"name": "f", "description": text, "parameters": {"properties": {"a": {"description": text}}}}
         sent(Operation.CHAT, tools=[{"type": "function", "function": function}])
 
