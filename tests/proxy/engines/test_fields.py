@@ -9,6 +9,7 @@ import pytest
 
 from config.settings import EngineLimits
 from proxy.engines.body import read_body
+from proxy.engines.extent import MAX_NODES
 from proxy.engines.profile import Operation
 from proxy.refusals import InvalidRequest
 from tests.proxy.engines.asking import ENDPOINT, SALTED, body_of, sent, sent_to
@@ -323,6 +324,18 @@ def test_a_tools_schema_is_bounded_too() -> None:
     sent(Operation.CHAT, tools=tools(64))
     assert param_of(Operation.CHAT, tools=tools(MAX_SCHEMA_LEVELS)) == "tools"
     assert param_of(Operation.CHAT, tools=[{"function": {"description": "x" * 2**20}}]) == "tools"
+
+
+def test_a_schema_is_no_sack_of_objects() -> None:
+    """Each costs the thread in which all streams run a microsecond, and a mebibyte holds 350,000."""
+
+    def tools(objects: int) -> list[Any]:
+        return [{"type": "function", "function": {"name": "f", "parameters": {"a": [{}] * objects}}}]
+
+    sent(Operation.CHAT, tools=tools(MAX_NODES - 10))
+    assert param_of(Operation.CHAT, tools=tools(MAX_NODES)) == "tools"
+    text = json.dumps([[]] * (MAX_NODES + 1))
+    assert param_of(Operation.CHAT, structured_outputs={"json": text}) == "structured_outputs"
 
 
 def test_stream_options_need_a_stream_and_hold_booleans() -> None:
