@@ -114,6 +114,8 @@ _NEVER: Final[_Networks] = tuple(
             "3fff::/20",
             "fd00:ec2::/32",  # Amazon's
             "fd20:ce::254/128",  # Google's
+            "fd00:42::42/128",  # Scaleway's
+            "fd00:a9fe:a9fe::1/128",  # Akamai's (Linode)
         ),
     )
 )

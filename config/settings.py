@@ -89,9 +89,10 @@ class Admin:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddedField:
     """A field of request bodies that clients may send to this engine beyond what its profile lets pass, at every
-    endpoint. It takes plain values only: what stands in an object could not be decided. A field that the profile
-    drops, refuses or passes already cannot be added (`proxy/engines/fields.md` lists them all), nor one whose name may
-    speak of a salt, a cache, a transfer, media, an adapter, a session or the like (`proxy/engines/additions.py`).
+    endpoint but that which counts tokens. It takes plain values only: what stands in an object could not be decided. A
+    field that the profile drops, refuses or passes already cannot be added (`proxy/engines/fields.md` lists them all),
+    nor one whose name may speak of a salt, a cache, a transfer, media, an adapter, a session or the like
+    (`proxy/engines/additions.py`).
     """
 
     name: Text  # As it stands in the body, of letters, digits and underscores.

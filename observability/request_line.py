@@ -70,6 +70,7 @@ class RequestLine(msgspec.Struct, omit_defaults=True, frozen=True):
     auth_ms: float | None = None
     directory_ms: float | None = None
     body_ms: float | None = None
+    fetch_ms: float | None = None
     scan_ms: float | None = None
     stamp_ms: float | None = None
     relay_ms: float | None = None
@@ -135,6 +136,7 @@ def request_line(record: Record, level: str, instance: str | None) -> RequestLin
         auth_ms=_milliseconds(stages.get("auth")),
         directory_ms=_milliseconds(stages.get("directory")),
         body_ms=_milliseconds(stages.get("body")),
+        fetch_ms=_milliseconds(stages.get("fetch")),
         scan_ms=_milliseconds(stages.get("scan")),
         stamp_ms=_milliseconds(stages.get("stamp")),
         relay_ms=_milliseconds(stages.get("relay")),

@@ -215,6 +215,8 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
         )
         lookup = SystemLookup()
         stack.callback(lookup.close)
+        images = Fetcher(lookup, seconds=settings.timeouts.media, tls=image_tls(settings.engines))
+        stack.callback(images.close)
         gateway = Gateway(
             identities=callers,
             directory=view,
@@ -223,7 +225,7 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
             rules=scanner,
             engines=engines,
             desk=Desk({**programs, **people}),
-            images=Fetcher(lookup, seconds=settings.timeouts.media, tls=image_tls(settings.engines)),
+            images=images,
             relay=Relay(
                 Patience(first_byte=settings.timeouts.first_byte, idle=settings.timeouts.idle),
                 violated=metrics.isolation_violation,

@@ -9,7 +9,7 @@ step that could be skipped, because the next one needs what it returns.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, NamedTuple, Protocol
@@ -31,10 +31,9 @@ from proxy.desk import PageAnswer, Visit
 from proxy.directory.membership import Named, select_scope
 from proxy.directory.remembered import RememberedScopes
 from proxy.directory.snapshot import Snapshot
-from proxy.engines.body import ClientRequest, UnfetchedRequest, open_body, read_request, with_images
+from proxy.engines.body import ClientRequest, UnfetchedRequest, open_body, read_request
 from proxy.engines.presented import presented_salt
 from proxy.engines.profile import Endpoint, Operation
-from proxy.engines.remote import Address
 from proxy.engines.stamp import CountRequest, StampedRequest, count, stamp
 from proxy.identity import Identity
 from proxy.identity.native_sign_in import NativeSignIn
@@ -128,9 +127,9 @@ MAXIMUM_FORM_BYTES: Final = 64 * 1024
 class Images(Protocol):
     """The images that requests name by their addresses."""
 
-    async def fetched(self, request: UnfetchedRequest, *, most_bytes: int) -> Mapping[Address, bytes]:
-        """Every image of the request, which may not be larger than that with all of them in it. Raises InvalidRequest,
-        BodyTooLarge, EngineBusy.
+    async def completed(self, request: UnfetchedRequest, *, workspace: str, most_bytes: int) -> ClientRequest:
+        """The request of the workspace's with its images in it, as `with_images` makes it. Raises InvalidRequest,
+        BodyTooLarge, also where it would be larger than `most_bytes`, and EngineBusy.
         """
         ...
 
@@ -366,8 +365,10 @@ class Gateway:
         self._replicas(read.request, admission.scope)  # for an engine that would not get it, nothing is fetched
         downstream = client.protocol
         assert isinstance(downstream, Downstream)
-        work = self.images.fetched(read.request, most_bytes=self.policy.maximum_body_bytes)
-        request = with_images(read.request, await unless_gone(downstream, work))
+        work = self.images.completed(
+            read.request, workspace=admission.scope.workspace, most_bytes=self.policy.maximum_body_bytes
+        )
+        request = await unless_gone(downstream, work)
         record.stage("fetch", time.perf_counter() - began)
         return Asked(request, read.presented), self._as_of_now(admission)
 

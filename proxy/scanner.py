@@ -11,12 +11,14 @@ from typing import Final
 
 from proxy.engines.body import ClientRequest
 from proxy.engines.texts import texts
-from proxy.isolation.narrowing import NOTHING_FOUND, Narrowed, Rule, Unseen, narrowed
+from proxy.isolation.narrowing import NOTHING_FOUND, Forms, Narrowed, Rule, Unseen, forms_of, narrowed_by
 from proxy.turns import Turns
 
-# Up to this size a scan takes a fraction of a millisecond, as handing it over would. A hostile text can make each byte
-# cost as many steps as the operator's patterns have instructions, so with large patterns the size is smaller.
+# Up to this size a scan takes a fraction of a millisecond, as handing it over would. A text of escapes and marks has
+# two dozen readings, which are made first and then counted. A hostile text can make each byte cost as many steps as the
+# operator's patterns have instructions, so with large patterns the size is smaller.
 INLINE_BYTES: Final = 4 * 1024
+INLINE_FORMS_BYTES: Final = 2 * INLINE_BYTES
 INLINE_STEPS: Final = 2_000_000
 # The expressions run without Python's lock, so two scans make use of two cores; more would take the cores from streams.
 # One workspace has no more, whatever it sends; the third thread is there for the others.
@@ -62,15 +64,18 @@ class Scanner:
         if not rules:
             return NOTHING_FOUND
         size = sum(map(len, asked.fields.values()))
-        steps = size * sum(rule.own_instructions for rule in rules)
-        if (size <= INLINE_BYTES and steps <= INLINE_STEPS) or size > self._limit_bytes:
+        if size > self._limit_bytes:
             return self._look(rules, asked)
+        if size <= INLINE_BYTES:
+            forms = self._forms(asked)
+            if isinstance(forms, Unseen) or _is_quick(rules, forms):
+                return narrowed_by(rules, forms)
         given_up = threading.Event()
         try:
             async with asyncio.timeout(self._limit_seconds):
                 return await self._look_elsewhere(workspace, rules, asked, given_up)
         except TimeoutError:
-            return narrowed(rules, Unseen.OVER_LIMIT)
+            return narrowed_by(rules, Unseen.OVER_LIMIT)
         finally:
             given_up.set()
 
@@ -103,7 +108,16 @@ class Scanner:
         return await asyncio.wrap_future(scan)
 
     def _look(self, rules: Sequence[Rule], asked: ClientRequest, go_on: Callable[[], None] = _go_on) -> Narrowed:
-        return narrowed(rules, texts(asked, limit_bytes=self._limit_bytes), go_on)
+        return narrowed_by(rules, self._forms(asked), go_on)
+
+    def _forms(self, asked: ClientRequest) -> Forms | Unseen:
+        found = texts(asked, limit_bytes=self._limit_bytes)
+        return found if isinstance(found, Unseen) else forms_of(found)
 
     def _rules(self, workspace: str) -> tuple[Rule, ...]:
         return self._of_workspace.get(workspace, self._everywhere)
+
+
+def _is_quick(rules: Sequence[Rule], forms: Forms) -> bool:
+    size = forms.size_bytes
+    return size <= INLINE_FORMS_BYTES and size * sum(rule.own_instructions for rule in rules) < INLINE_STEPS

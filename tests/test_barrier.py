@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from config.settings import Public
+from config.settings import AddedField, Engine, EngineLimits, Public
 from proxy.engines import body as body_bounds
 from proxy.engines.body import read_body
-from proxy.engines.kinds import VLLM
+from proxy.engines.kinds import VLLM, profile_of
 from proxy.engines.profile import Operation
 from proxy.engines.stamp import count
 from proxy.isolation.salt import SaltKey, salt_for
@@ -204,6 +204,16 @@ async def test_of_media_nothing_is_counted(fields: dict[str, object]) -> None:
     """Counting fills vLLM's processor cache, which knows no salt, and fetches what an address names."""
     body = json.dumps({"model": "tiny", "messages": [{"role": "user", "content": "Hi"}], **fields}).encode()
     assert "only texts are counted" in refused(*await asked(body, on=scope(COUNT)))
+
+
+async def test_what_an_operator_adds_to_requests_does_not_keep_their_tokens_from_being_counted() -> None:
+    added = EngineLimits(fields=(AddedField(name="fast_mode", type="boolean"),))
+    engine = Engine(name="main", kind="vllm", urls=("http://h",), limits=added)
+    endpoint = profile_of(engine).endpoint(Operation.COUNT_TOKENS)
+    assert endpoint is not None
+    sent = count(read_body(endpoint, body_of(Operation.COUNT_TOKENS, fast_mode=True)), request_id="r-1")
+    wire, app = await asked(sent.body, on=scope(COUNT))
+    assert (wire.status, app.bodies) == (200, [sent.body])
 
 
 async def test_what_saltgate_sends_to_be_counted_is_let_in() -> None:

@@ -11,6 +11,8 @@ from proxy.identity import Identity
 from proxy.isolation.scope import Scope
 
 CAPACITY: Final = 10_000
+GROUPS: Final = 200_000
+"""Of all remembered callers together. Each token of a caller is another one, and a token may name a thousand."""
 
 
 class RememberedScopes:
@@ -24,17 +26,24 @@ class RememberedScopes:
         self._select = select
         self._snapshot: Snapshot | None = None
         self._kept: dict[tuple[Identity, Named], Scope] = {}
+        self._groups = 0
 
     def scope(self, snapshot: Snapshot, identity: Identity, named: Named) -> Scope:
         """What the caller may act under. Raises as `select_scope` does."""
         if snapshot is not self._snapshot:
-            self._snapshot, self._kept = snapshot, {}
+            self._snapshot = snapshot
+            self._forget()
         key = (identity, named)
         kept = self._kept.get(key)
         if kept is not None:
             return kept
         scope = self._select(snapshot, identity, named)
-        if len(self._kept) >= CAPACITY:
-            self._kept.clear()
+        if len(self._kept) >= CAPACITY or self._groups + len(identity.groups) > GROUPS:
+            self._forget()
+        self._groups += len(identity.groups)
         self._kept[key] = scope
         return scope
+
+    def _forget(self) -> None:
+        self._kept.clear()
+        self._groups = 0

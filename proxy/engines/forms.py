@@ -71,7 +71,7 @@ def stops(limits: EngineLimits) -> Passes:
 
 
 def schema_extent(limits: EngineLimits) -> Extent:
-    return Extent(limits.schema_bytes, limits.schema_depth)
+    return Extent(limits.schema_bytes, limits.schema_depth, in_texts=True)
 
 
 def tools_extent(limits: EngineLimits) -> Extent:

@@ -11,6 +11,7 @@ import asyncio
 import ssl
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -19,41 +20,64 @@ import aiohttp
 from aiohttp import ClientConnectorDNSError, ClientResponse, ClientSession, ClientTimeout
 from yarl import URL
 
-from proxy.engines.body import UnfetchedRequest
+from proxy.engines.body import ClientRequest, UnfetchedRequest, with_images
 from proxy.engines.remote import Address, Remote
 from proxy.fetching.lookup import AllowedResolver, Lookup, NoAllowedAddressError
 from proxy.refusals import BodyTooLarge, EngineBusy, InvalidRequest, Refusal
+from proxy.turns import Turns
 
 # Each may hold as many bytes as a client's upload, so they have an end: of requests of one worker whose images are
-# being fetched, and of connections of each of them.
+# being fetched, of those of one workspace among them, for a slow host holds each until the deadline, and of connections
+# of each request.
 REQUESTS: Final = 16
+OF_ONE_WORKSPACE: Final = 8
 CONNECTIONS: Final = 4
 _HEADERS: Final = {"Accept": "image/*", "Accept-Encoding": "identity", "User-Agent": "saltgate"}
 
 
 class Fetcher:
-    """Fetches images for all requests of one worker."""
+    """Fetches images for all requests of one worker. To be closed."""
 
     def __init__(
-        self, lookup: Lookup, *, seconds: float, tls: Mapping[Path | None, ssl.SSLContext], requests: int = REQUESTS
+        self,
+        lookup: Lookup,
+        *,
+        seconds: float,
+        tls: Mapping[Path | None, ssl.SSLContext],
+        requests: int = REQUESTS,
+        of_one_workspace: int = OF_ONE_WORKSPACE,
     ) -> None:
         """All images of a request must be there after `seconds`. `tls` has the context of each origin's `ca`."""
         self._lookup = lookup
         self._seconds = seconds
         self._tls = tls
-        self._turns = asyncio.Semaphore(requests)
+        self._turns = Turns(requests, of_one_workspace)
+        # Some bytes name megabytes, and to write and check these takes a tenth of a second per ten of them, for which
+        # no stream shall wait. One thread, because more would keep the loop from Python's lock. Begins when needed.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="saltgate-images")
 
-    async def fetched(self, request: UnfetchedRequest, *, most_bytes: int) -> Mapping[Address, bytes]:
-        """The data of every image, each address asked once. `most_bytes` bounds the request with all of them in it.
+    async def completed(self, request: UnfetchedRequest, *, workspace: str, most_bytes: int) -> ClientRequest:
+        """The request with all its images in it, each address asked once; so it may have `most_bytes`. Workspaces take
+        turns.
 
         Raises InvalidRequest with the image's place for one that cannot be had, BodyTooLarge, and EngineBusy where too
         many others are being fetched.
         """
-        deadline = asyncio.get_running_loop().time() + self._seconds
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._seconds
+        async with self._turn(workspace, deadline):
+            images = await self._fetched(request, deadline, _Room(most_bytes - request.size_bytes))
+            return await loop.run_in_executor(self._thread, with_images, request, images)
+
+    def close(self) -> None:
+        """Takes no request any more. What is being put together is not waited for: nobody needs it."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def _fetched(self, request: UnfetchedRequest, deadline: float, room: _Room) -> Mapping[Address, bytes]:
+        """The data of every image, by its address."""
         named = Counter(remote.address for remote in request.remote)
         first = {remote.address: remote for remote in reversed(request.remote)}
-        room = _Room(most_bytes - request.size_bytes)
-        async with self._turn(deadline), self._session(named) as session:
+        async with self._session(named) as session:
             try:
                 async with asyncio.TaskGroup() as group:
                     tasks = {
@@ -67,10 +91,10 @@ class Fetcher:
         return {address: task.result() for address, task in tasks.items()}
 
     @asynccontextmanager
-    async def _turn(self, deadline: float) -> AsyncIterator[None]:
+    async def _turn(self, workspace: str, deadline: float) -> AsyncIterator[None]:
         try:
             async with asyncio.timeout_at(deadline):
-                await self._turns.acquire()
+                await self._turns.take(workspace)
         except TimeoutError:
             raise EngineBusy(
                 "saltgate is fetching as many images as it can. Try again in a moment.", reason="media_busy"
@@ -78,7 +102,7 @@ class Fetcher:
         try:
             yield
         finally:
-            self._turns.release()
+            self._turns.give_back(workspace)
 
     def _session(self, addresses: Mapping[Address, int]) -> ClientSession:
         resolver = AllowedResolver(self._lookup, {address.origin for address in addresses})

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import Final, Protocol
 
 import structlog
@@ -17,10 +18,12 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from config.media_hosts import may_be_behind
 from proxy.engines.remote import Origin
+from proxy.turns import Turns
 
-# A name server that does not answer holds a thread for a long while. These are not the threads in which the engines'
-# own names are looked up.
+# A name server that does not answer holds a thread for a long while, longer than anybody waits: so one host has only
+# some of them. These are not the threads in which the engines' own names are looked up.
 THREADS: Final = 4
+OF_ONE_HOST: Final = 2
 
 _log = structlog.get_logger("saltgate.images")
 
@@ -42,12 +45,29 @@ class NoAllowedAddressError(OSError):
 class SystemLookup:
     """As the system looks names up. To be closed."""
 
-    def __init__(self) -> None:
+    def __init__(self, look_up: Callable[[str, int], Sequence[str]] | None = None) -> None:
+        """`look_up` asks the system, in a thread."""
+        self._look_up = _look_up if look_up is None else look_up
+        self._turns = Turns(THREADS, OF_ONE_HOST)
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="saltgate-lookup")  # begin with the first lookup
 
     async def addresses(self, host: str, port: int) -> Sequence[str]:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, _look_up, host, port)
+
+        def ended(_: Future[Sequence[str]]) -> None:
+            # The loop may have ended before the thread: then nobody waits for a turn.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._turns.give_back, host)
+
+        await self._turns.take(host)
+        try:
+            lookup = self._threads.submit(self._look_up, host, port)
+        except RuntimeError:
+            self._turns.give_back(host)
+            raise
+        # Of the thread itself and not of who waits for it: the turn is over when the thread is free.
+        lookup.add_done_callback(ended)
+        return await asyncio.wrap_future(lookup)
 
     def close(self) -> None:
         """Takes no lookup any more. One that runs is not waited for: nobody needs its answer."""

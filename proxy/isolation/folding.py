@@ -12,6 +12,7 @@ import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import filterfalse
 from typing import Final, Literal
 
 from config.expressions import Expression
@@ -27,17 +28,18 @@ LONGEST_RUN: Final = 64
 # nobody writes them.)
 _CONTROL_RANGES: Final = "\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f"
 # Default_Ignorable_Code_Point (Unicode 16, DerivedCoreProperties.txt): zero-width marks, joiners, variation selectors,
-# tags. Then the five blocks of combining diacritical marks and Cyrillic's own: what is left of them after composition
-# is mere overlay.
+# tags; and the three marks of interlinear annotation, which nothing shows either. Then the five blocks of combining
+# diacritical marks and Cyrillic's own: what is left of them after composition is mere overlay.
 _UNSEEN_RANGES: Final = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
-    "\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+    "\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
 _OVERLAY_RANGES: Final = "\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f"
 _UNSEEN: Final = re.compile(f"[{_UNSEEN_RANGES}{_CONTROL_RANGES}]+")
 _OVERLAYS: Final = re.compile(f"[{_OVERLAY_RANGES}]+")
-# White space that expressions do not take for any, and that compatibility composition leaves as it is.
-_SPACE_RANGES: Final = "\x0b\x85\u1680\u2028\u2029"
+# White space that expressions do not take for any, and that compatibility composition leaves as it is; and the Braille
+# pattern without dots, which looks like it.
+_SPACE_RANGES: Final = "\x0b\x85\u1680\u2028\u2029\u2800"
 _OTHER_SPACES: Final = re.compile(f"[{_SPACE_RANGES}]")
 _OTHER_DIGITS: Final = re.compile(r"[^\D0-9]")  # Decimal digits of other scripts, for patterns that say 0-9.
 # Latin, Greek and Cyrillic, digits and signs: marks of other scripts do not belong on them.
@@ -111,7 +113,7 @@ def _bare(text: str) -> str:
 
 def _is_marked(text: str) -> bool:
     """Whether there is any mark in it but variation selectors and the like."""
-    return _MARK.is_in(text.encode()) and _MARK.is_in(_UNSEEN.sub("", text).encode())
+    return _MARK.is_in(text.encode()) and _MARK.is_in(_seen(text).encode())
 
 
 def _plain_piece(piece: str) -> str:
@@ -132,20 +134,47 @@ def _without_overlays(piece: str, form: Literal["NFKC", "NFKD"]) -> str:
 
 
 def _shown(text: str) -> str:
-    return _OTHER_SPACES.sub(" ", _UNSEEN.sub("", text))
+    return _OTHER_SPACES.sub(" ", _seen(text))
+
+
+def _seen(text: str) -> str:
+    """The text without what nobody sees."""
+    if len(text) <= PIECE_CHARACTERS:
+        return _UNSEEN.sub("", text)
+    pieces = range(0, len(text), PIECE_CHARACTERS)
+    return "".join(_UNSEEN.sub("", text[at : at + PIECE_CHARACTERS]) for at in pieces)
 
 
 def _without_foreign_marks(text: str) -> str:
-    return _foreign_marks().sub("", _UNSEEN.sub("", text))
+    marks, seen = _foreign_marks(), _seen(text)
+    kept: list[str] = []
+    begin = 0
+    while begin < len(seen):
+        end = begin + PIECE_CHARACTERS
+        while end < len(seen) and unicodedata.category(seen[end])[0] == "M":
+            end += 1  # a run of marks belongs to the letter before it, however long it is
+        kept.append(marks.sub("", seen[begin:end]))
+        begin = end
+    return "".join(kept)
 
 
 @cache
 def _foreign_marks() -> re.Pattern[str]:
-    """Marks of other scripts, where they stand on a letter of these."""
+    """Marks of other scripts, where they stand on a letter of these.
+
+    Marks first, which are few, for letters first would be tried at every character; and those beyond U+FFFF apart, for
+    a set that has any of them is searched one by one.
+    """
     own = re.compile(f"[{_OVERLAY_RANGES}]")
     marks = (chr(code) for code in range(0x300, 0x1EA00) if unicodedata.category(chr(code)) in ("Mn", "Me"))
-    foreign = "".join(mark for mark in marks if not own.match(mark))
-    return re.compile(f"(?<=[{_LETTER_RANGES}{_OVERLAY_RANGES}])[{foreign}]+")
+    foreign = [mark for mark in marks if not own.match(mark)]
+    near, far = (f"[{''.join(some)}]" for some in (filter(_is_near, foreign), filterfalse(_is_near, foreign)))
+    mark = rf"(?:{near}|(?=[\U00010000-\U0010ffff]){far})"
+    return re.compile(f"{mark}(?<=[{_LETTER_RANGES}{_OVERLAY_RANGES}].){mark}*")
+
+
+def _is_near(character: str) -> bool:
+    return character <= "\uffff"
 
 
 def _pieces(text: str) -> Iterator[str]:

@@ -72,6 +72,11 @@ class Forms:
     folded: tuple[bytes, ...]
     bare: tuple[bytes, ...]
 
+    @property
+    def size_bytes(self) -> int:
+        """How much there is to look at: a text with escapes and marks has many readings."""
+        return sum(map(len, self.plain))
+
 
 @dataclass(frozen=True, slots=True)
 class Narrowed:
@@ -113,16 +118,21 @@ def narrowed(
     """What rules, at least one, say of a request with these texts, or of one that they could not see. `go_on` is called
     time and again, and may raise where nobody waits for the answer any more.
     """
-    if isinstance(texts, Unseen):
-        return Narrowed(narrowest(rule.level for rule in rules), (texts.value,))
-    forms = _forms(texts)
+    return narrowed_by(rules, texts if isinstance(texts, Unseen) else forms_of(texts), go_on)
+
+
+def narrowed_by(rules: Sequence[Rule], forms: Forms | Unseen, go_on: Callable[[], None] = lambda: None) -> Narrowed:
+    """The same, where the forms of the texts were made already."""
+    if isinstance(forms, Unseen):
+        return Narrowed(narrowest(rule.level for rule in rules), (forms.value,))
     found = [rule for rule in rules if rule.finds(forms, go_on)]
     if not found:
         return NOTHING_FOUND
     return Narrowed(narrowest(rule.level for rule in found), tuple(rule.name for rule in found))
 
 
-def _forms(texts: Sequence[str]) -> Forms:
+def forms_of(texts: Sequence[str]) -> Forms:
+    """The forms in which rules look at texts; in time proportional to these."""
     plains: list[str] = []
     foldeds: list[str] = []
     bares: list[str] = []

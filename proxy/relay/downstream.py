@@ -201,8 +201,12 @@ class Downstream(web.RequestHandler):
         return self._front.answer_failure(request, refusal, exc)
 
     def log_exception(self, *args: object, **kw: object) -> None:  # noqa: ARG002 - they may quote the request's bytes
-        """aiohttp's own report of what it could not handle: the front reports it."""
+        """aiohttp's own report of what it could not handle: the front reports it. A body that is not well-formed is the
+        client's fault; its request has had its answer.
+        """
         error = kw.get("exc_info")
+        if isinstance(error, web.RequestPayloadError):
+            return
         self._front.report_failure(error if isinstance(error, BaseException) else None)
 
     def _leave(self) -> None:

@@ -60,7 +60,7 @@ class Exchange:
     """See the module. It is the leg's Sink and the downstream's Listener; `done` has its end.
 
     `abandoned`: the client is gone, also where the exchange had ended before. `cut_by` says why it was ended from our
-    side.
+    side, or would have been.
     """
 
     __slots__ = (
@@ -153,9 +153,10 @@ class Exchange:
         """End the exchange from our side, honestly: a running stream gets its protocol's error event, and what has not
         begun is refused with it.
         """
+        if self.cut_by is None:
+            self.cut_by = why  # also where it has just ended: then it is not begun anew
         if self.done.done():
             return
-        self.cut_by = why
         self._leave_engine()
         observer = self._observer
         if observer is not None and observer.complete and not observer.salt_seen:

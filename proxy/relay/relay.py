@@ -137,7 +137,7 @@ class Relay:
         raise EngineUnavailable("No engine that serves this model can be reached. Try again in a moment.")
 
     def _is_reuse_race(self, end: End, exchange: Exchange) -> bool:
-        if end is not End.SILENT or exchange.abandoned or self._draining:
+        if end is not End.SILENT or exchange.abandoned or exchange.cut_by is not None or self._draining:
             return False
         return exchange.elapsed < RACE_SECONDS
 

@@ -21,7 +21,8 @@ from aiohttp.http_exceptions import LineTooLong
 
 from config import settings
 from observability.logs import Logs, configure_logs
-from observability.names import OUTCOMES, Outcome
+from observability.names import OUTCOMES, STAGES, Outcome
+from observability.request_line import RequestLine
 from observability.sink import LineSink
 from tests.observability.telling import SUBJECT, Time, answers, goes_up, recorder
 
@@ -430,3 +431,7 @@ def pipe() -> Iterator[tuple[int, int]]:
     for end in (reader, writer):
         with contextlib.suppress(OSError):
             os.close(end)
+
+
+def test_every_stage_has_its_place_in_the_line() -> None:
+    assert {f"{stage}_ms" for stage in STAGES} <= set(RequestLine.__struct_fields__)

@@ -98,6 +98,7 @@ class GateBed:
     issuer: IssuerServer
     session: aiohttp.ClientSession
     log: Path
+    logs: Logs
 
     def token(self, subject: str = "u-alice-0001", groups: Sequence[str] = ()) -> str:
         return self.mint.token(subject=subject, groups=groups)
@@ -136,6 +137,9 @@ class GateBed:
 
     def lines(self) -> list[dict[str, object]]:
         """The log so far, a line each. A request's line may come after its answer: see completed."""
+        sink = self.logs._sink
+        while sink._lines or sink._being_written:  # lines gather for a moment before they are written
+            time.sleep(0.001)
         return [json.loads(line) for line in self.log.read_text().splitlines()]
 
     async def completed(self, requests: int, seconds: float = 10.0) -> list[dict[str, object]]:
@@ -244,7 +248,7 @@ async def gate_bed(
                 server = await asyncio.get_running_loop().create_server(gate.front, "127.0.0.1", port, ssl=tls)
                 port = server.sockets[0].getsockname()[1]
                 url = f"{'http' if tls is None else 'https'}://127.0.0.1:{port}"
-                bed = GateBed(url, port, gate, settings, mint, issuer, session, log)
+                bed = GateBed(url, port, gate, settings, mint, issuer, session, log, logs)
                 try:
                     if ready:
                         await bed.until_ready()

@@ -38,6 +38,11 @@ def escapes(size: int) -> list[str]:
     return _turns(size, ('{"a":', '"b\\n",', '"\\u00e4"', "}", "\\t"))
 
 
+def marks(size: int) -> list[str]:
+    """One in each turn, and escapes: a reading without marks at every level."""
+    return _turns(size, ("the", "pa\u0301tient", "is", "\\\\\\\\n", "thanks"))
+
+
 def false_starts(size: int) -> list[str]:
     """Matches whose check says no, without end."""
     return _turns(size, ("you@example.com", "4111111111111112", "password: none"))
@@ -86,7 +91,7 @@ async def longest_wait(asked: ClientRequest) -> float:
 def main() -> None:
     print("| text | size | one scan | µs per KiB | longest wait of the loop |")
     print("|---|---|---|---|---|")
-    for kind in (english, german, escapes, false_starts, tiny_strings):
+    for kind in (english, german, escapes, marks, false_starts, tiny_strings):
         for size in SIZES:
             asked = request(kind(size))
             length = sum(map(len, asked.fields.values()))

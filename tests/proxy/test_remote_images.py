@@ -17,8 +17,7 @@ from observability.exposition import exposition
 from proxy.demo.simulator import Simulator
 from proxy.directory.changes import block, revoke
 from proxy.directory.model import user
-from proxy.engines.body import UnfetchedRequest
-from proxy.engines.remote import Address
+from proxy.engines.body import ClientRequest, UnfetchedRequest, with_images
 from proxy.fetching.fetcher import Fetcher
 from proxy.tls import client_context, listener_context
 from tests.parts.gate_bed import KEY, GateBed, gate_bed
@@ -325,9 +324,9 @@ class Recorded:
 
     asked: list[UnfetchedRequest] = field(default_factory=list)
 
-    async def fetched(self, request: UnfetchedRequest, *, most_bytes: int) -> Mapping[Address, bytes]:
+    async def completed(self, request: UnfetchedRequest, *, workspace: str, most_bytes: int) -> ClientRequest:
         self.asked.append(request)
-        return {}
+        return with_images(request, {})
 
 
 async def test_where_an_image_was_not_fetched_nothing_goes_up(redis: RedisServer, tmp_path: Path) -> None:

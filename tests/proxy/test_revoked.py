@@ -8,20 +8,32 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from proxy.directory.changes import Deed, block, end, fresh_ring, grant, import_directory, revoke
-from proxy.directory.endings import Ending
+from proxy.directory.endings import Ending as Ended
 from proxy.directory.model import directory_from_toml, group, user
 from proxy.directory.rotation import raise_unit
+from proxy.engines.profile import Operation
 from proxy.isolation.unit import ProjectUnit
+from proxy.refusals import Blocked
+from proxy.relay.exchange import End, Exchange, Patience
+from proxy.relay.leg import Ending
+from proxy.relay.relay import Relay
 from tests.parts.gate_bed import BASE_EPOCH, DIRECTORY, GateBed, chat, gate_bed
 from tests.parts.gone_client import GoneClient, post
 from tests.parts.raw_engine import LAST_CHUNK, STREAM_HEAD, RawEngine, Send, Wait, WaitForPeer, chunk, json_answer
 from tests.parts.redis_server import RedisServer
 from tests.proxy.account.token_parts import Desk, id_of
+from tests.proxy.engines.asking import body_of, stamped
 from tests.proxy.relay.relay_parts import ANSWER, DONE, TOKEN, nothing_held
+
+if TYPE_CHECKING:
+    from observability.record import Record
+    from proxy.relay.answer import Answer
+    from proxy.relay.leg import Leg
 
 ALICE = "u-alice-0001"
 FAR = 86_400
@@ -46,12 +58,12 @@ def workspace_gone(bed: GateBed) -> Deed:
 
 def session_ended(bed: GateBed) -> Deed:
     now = int(bed.gate.gateway.wall_clock())
-    return end(Ending("session", bed.mint.issuer, "s-1", now, now + FAR))
+    return end(Ended("session", bed.mint.issuer, "s-1", now, now + FAR))
 
 
 def subject_ended(bed: GateBed) -> Deed:
     now = int(bed.gate.gateway.wall_clock())
-    return end(Ending("subject", bed.mint.issuer, ALICE, now + 1, now + FAR))
+    return end(Ended("subject", bed.mint.issuer, ALICE, now + 1, now + FAR))
 
 
 def other_removed(bed: GateBed) -> Deed:
@@ -64,7 +76,7 @@ def other_blocked(bed: GateBed) -> Deed:
 
 def other_session_ended(bed: GateBed) -> Deed:
     now = int(bed.gate.gateway.wall_clock())
-    return end(Ending("session", bed.mint.issuer, "s-2", now, now + FAR))
+    return end(Ended("session", bed.mint.issuer, "s-2", now, now + FAR))
 
 
 def another_membership(bed: GateBed) -> Deed:
@@ -246,3 +258,28 @@ async def test_many_streams_end_together(redis: RedisServer, tmp_path: Path) -> 
         lines = await bed.completed(61)
         assert [line["outcome"] for line in lines[1:]] == ["refused"] * 60
         await nothing_held(bed)
+
+
+class SilentLeg:
+    """A connection on which nothing comes back."""
+
+    def send(self, *_: object, **__: object) -> None:
+        pass
+
+    def abort(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("is_revoked", [False, True])
+async def test_what_is_revoked_in_the_very_moment_of_a_reuse_race_is_not_sent_once_more(is_revoked: bool) -> None:
+    patience = Patience(first_byte=60, idle=60)
+    relay = Relay(patience, violated=lambda _: None)
+    exchange = Exchange(
+        stamped(Operation.CHAT, body_of(Operation.CHAT)), cast("Answer", None), cast("Record", None), patience, bytes
+    )
+    ended = asyncio.ensure_future(exchange.on(cast("Leg", SilentLeg()), b""))
+    await asyncio.sleep(0)
+    exchange.end(Ending.SILENT)  # the engine closed the connection; nobody has looked yet
+    if is_revoked:
+        exchange.cut(End.REVOKED, Blocked("Your administrator has blocked you here."))
+    assert relay._is_reuse_race(await ended, exchange) is not is_revoked

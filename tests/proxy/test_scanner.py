@@ -24,8 +24,8 @@ EVERYWHERE = isolation_rule("everywhere", patterns=["x{3}"], level=Level.PROJECT
 LIMIT = 100_000
 
 
-def chat(text: str) -> ClientRequest:
-    document = {"model": "tiny", "messages": [{"role": "user", "content": text}]}
+def chat(*texts: str) -> ClientRequest:
+    document = {"model": "tiny", "messages": [{"role": "user", "content": text} for text in texts]}
     return read_body(ENDPOINT[Operation.CHAT], json.dumps(document).encode())
 
 
@@ -75,6 +75,35 @@ async def test_what_may_take_long_is_done_in_another_thread(size: int, instructi
     told = Rule("told", None, Level.USER, (), (Detector(Expression("y"), tells),), instructions)
     scanner = Scanner([told], limit_bytes=LIMIT)
     assert (await scanner.narrowed("acme", chat("y" * size))).by == ("told",)
+    assert [thread is not threading.current_thread() for thread in threads] == [elsewhere]
+    scanner.close()
+
+
+ESCAPES = r"\\\\\\\\n"
+"""Three levels of them, each of which is a reading of its own."""
+
+
+@pytest.mark.parametrize(
+    ("texts", "instructions", "elsewhere"),
+    [
+        (["y" * 1000 + ESCAPES + "a\u0301\u0670", "y" * 1000 + ESCAPES], 0, True),
+        (["y" * 500 + ESCAPES], INLINE_STEPS // 1500, True),
+        (["y" * 500], INLINE_STEPS // 1500, False),
+        (["y" * 100 + ESCAPES + "a\u0301\u0670", "y" * 100 + ESCAPES], 0, False),
+    ],
+)
+async def test_a_small_text_of_many_readings_counts_as_all_of_them(
+    texts: list[str], instructions: int, elsewhere: bool
+) -> None:
+    threads: list[threading.Thread] = []
+
+    def tells(match: str) -> bool:
+        threads.append(threading.current_thread())
+        return True
+
+    told = Rule("told", None, Level.USER, (), (Detector(Expression("y"), tells),), instructions)
+    scanner = Scanner([told], limit_bytes=LIMIT)
+    assert (await scanner.narrowed("acme", chat(*texts))).by == ("told",)
     assert [thread is not threading.current_thread() for thread in threads] == [elsewhere]
     scanner.close()
 

@@ -41,7 +41,11 @@ def profile_of(engine: Engine) -> Profile:
     )
     added = {field.name: _line(field) for field in engine.limits.fields}
     # The profile's own word comes last: an addition never takes its place.
-    endpoints = tuple(replace(endpoint, fields={**added, **endpoint.fields}) for endpoint in profile.endpoints)
+    endpoints = tuple(
+        # Where nothing is computed they would say nothing, and the barrier inside the engine lets no more be counted.
+        endpoint if endpoint.salt is None else replace(endpoint, fields={**added, **endpoint.fields})
+        for endpoint in profile.endpoints
+    )
     return replace(profile, endpoints=endpoints) if added else profile
 
 

@@ -90,3 +90,13 @@ def test_the_memory_is_bounded() -> None:
     for number in range(remembered.CAPACITY + 10):
         known.scope(SNAPSHOT, replace(ALICE, subject=f"u-{number}"), APOLLO)
     assert len(known._kept) <= remembered.CAPACITY
+
+
+def test_callers_of_many_groups_are_bounded_together() -> None:
+    """A token lives for minutes, the directory stays the same for days: what is remembered is mostly over."""
+    known = scopes()
+    groups = {f"g-{number}" for number in range(1000)}
+    for number in range(2 * remembered.GROUPS // len(groups)):
+        token = replace(ALICE, groups=frozenset({"eng", *groups}), expires_at=float(number))
+        assert known.scope(SNAPSHOT, token, APOLLO) is known.scope(SNAPSHOT, replace(token), APOLLO)
+        assert sum(len(identity.groups) for identity, _ in known._kept) <= remembered.GROUPS

@@ -9,9 +9,10 @@ import pytest
 
 from config.settings import EngineLimits
 from proxy.engines.body import read_body
+from proxy.engines.extent import MAX_NODES
 from proxy.engines.profile import Operation
 from proxy.refusals import InvalidRequest
-from tests.proxy.engines.asking import ENDPOINT, SALTED, body_of, sent
+from tests.proxy.engines.asking import ENDPOINT, SALTED, body_of, sent, sent_to
 
 LIMITS = EngineLimits()
 MAX_SCHEMA_BYTES, MAX_SCHEMA_LEVELS = LIMITS.schema_bytes, LIMITS.schema_depth
@@ -325,6 +326,18 @@ def test_a_tools_schema_is_bounded_too() -> None:
     assert param_of(Operation.CHAT, tools=[{"function": {"description": "x" * 2**20}}]) == "tools"
 
 
+def test_a_schema_is_no_sack_of_objects() -> None:
+    """Each costs the thread in which all streams run a microsecond, and a mebibyte holds 350,000."""
+
+    def tools(objects: int) -> list[Any]:
+        return [{"type": "function", "function": {"name": "f", "parameters": {"a": [{}] * objects}}}]
+
+    sent(Operation.CHAT, tools=tools(MAX_NODES - 10))
+    assert param_of(Operation.CHAT, tools=tools(MAX_NODES)) == "tools"
+    text = json.dumps([[]] * (MAX_NODES + 1))
+    assert param_of(Operation.CHAT, structured_outputs={"json": text}) == "structured_outputs"
+
+
 def test_stream_options_need_a_stream_and_hold_booleans() -> None:
     assert param_of(Operation.CHAT, stream_options={"include_usage": True}) == "stream_options"
     assert param_of(Operation.CHAT, stream=True, stream_options=[]) == "stream_options"
@@ -369,6 +382,38 @@ LONG_PATTERN = "(a|b)*" * 1000
 def test_a_pattern_is_bounded_wherever_an_engine_compiles_one(fields: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequest):
         sent(Operation.CHAT, **fields)
+
+
+NESTED = '{"a":' * 200 + "1e999" + "}" * 200
+PATTERN = json.dumps({"type": "string", "pattern": LONG_PATTERN})
+
+
+@pytest.mark.parametrize("text", [PATTERN, NESTED, f" \n{PATTERN} and more", f'{{"a":NaN,"b":"\x01","c":{PATTERN}}}'])
+@pytest.mark.parametrize(
+    ("kind", "operation", "name", "member"),
+    [
+        ("vllm", Operation.CHAT, "structured_outputs", "json"),
+        ("vllm", Operation.RESPONSES, "structured_outputs", "json"),
+        ("vllm", Operation.COMPLETIONS, "structured_outputs", "structural_tag"),
+        ("dynamo", Operation.CHAT, "guided_json", None),
+        ("sglang", Operation.COMPLETIONS, "json_schema", None),
+    ],
+)
+def test_a_schema_that_is_written_into_a_text_is_bounded_like_one_that_is_not(
+    kind: str, operation: Operation, name: str, member: str | None, text: str
+) -> None:
+    for written in (text, json.dumps({"schema": text})):
+        with pytest.raises(InvalidRequest) as caught:
+            sent_to(kind, operation, **{name: written if member is None else {member: written}})
+        assert caught.value.param == name
+    harmless = json.dumps({"type": "string", "pattern": "^a+$"})
+    sent_to(kind, operation, **{name: harmless if member is None else {member: harmless}})
+
+
+def test_what_only_describes_is_no_schema() -> None:
+    for text in ("{name} is what I said", "[optional] " + "x" * 5000, "{" * 200, '{"a": ', NESTED, PATTERN):
+        function = {"name": "f", "description": text, "parameters": {"properties": {"a": {"description": text}}}}
+        sent(Operation.CHAT, tools=[{"type": "function", "function": function}])
 
 
 @pytest.mark.parametrize("name", ["name", "task", "reasoning", "reasoning_content", "refusal"])

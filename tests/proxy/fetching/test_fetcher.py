@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import gzip
+import json
 import ssl
 import time
 from collections.abc import Mapping, Sequence
@@ -14,11 +16,11 @@ import pytest
 
 from config.media_hosts import MediaHost, Reach, media_host, media_private_host
 from config.settings import EngineLimits
-from proxy.engines.body import UnfetchedRequest, open_body, read_request
+from proxy.engines.body import ClientRequest, UnfetchedRequest, open_body, read_request
 from proxy.engines.kinds.vllm import vllm_with_images
 from proxy.engines.profile import Operation
-from proxy.engines.remote import Address, elsewhere
-from proxy.fetching.fetcher import CONNECTIONS, Fetcher
+from proxy.engines.remote import elsewhere
+from proxy.fetching.fetcher import CONNECTIONS, OF_ONE_WORKSPACE, REQUESTS, Fetcher
 from proxy.fetching.lookup import Lookup, SystemLookup
 from proxy.refusals import BodyTooLarge, EngineBusy, InvalidRequest, Refusal
 from proxy.tls import client_context, listener_context
@@ -53,10 +55,16 @@ async def fetched(
     seconds: float = 10.0,
     tls: Mapping[Path | None, ssl.SSLContext] | None = None,
     most_bytes: int = ROOM,
-) -> Mapping[Address, bytes]:
+) -> list[bytes]:
     fetcher = Fetcher(lookup or Answers(["127.0.0.1"]), seconds=seconds, tls=tls or {None: SYSTEM})
     async with asyncio.timeout(5):
-        return await fetcher.fetched(request, most_bytes=most_bytes)
+        return images_in(await fetcher.completed(request, workspace="acme", most_bytes=most_bytes))
+
+
+def images_in(request: ClientRequest) -> list[bytes]:
+    """The data of its images, in their order."""
+    (message,) = json.loads(bytes(request.fields["messages"]))
+    return [base64.b64decode(part["image_url"]["url"].partition(",")[2]) for part in message["content"]]
 
 
 async def refused(request: UnfetchedRequest, **how: object) -> Refusal:
@@ -71,7 +79,7 @@ async def refused(request: UnfetchedRequest, **how: object) -> Refusal:
 async def test_an_image_is_asked_for_with_constant_headers_and_nothing_of_the_client() -> None:
     async with ImageOrigin({"/a/../b?c=%2F&d": [Send(image_answer(PNG, "Set-Cookie: a=b"))]}) as origin:
         request = requested(f"http://{origin.authority}/a/../b?c=%2F&d")
-        assert list((await fetched(request)).values()) == [PNG]
+        assert await fetched(request) == [PNG]
         assert origin.heads == [
             b"GET /a/../b?c=%%2F&d HTTP/1.1\r\nHost: %b\r\nAccept: image/*\r\nAccept-Encoding: identity\r\n"
             b"User-Agent: saltgate\r\n\r\n" % origin.authority.encode()
@@ -84,11 +92,23 @@ async def test_each_address_is_asked_once_and_nothing_is_kept_for_the_next_reque
         fetcher = Fetcher(Answers(["127.0.0.1"]), seconds=10.0, tls={})
         for times in (1, 2):
             request = requested(f"{here}/a", f"{here}/b", f"{here}/a", f"{here}/a")
-            found = await fetcher.fetched(request, most_bytes=ROOM)
-            assert {address.target: data for address, data in found.items()} == {"/a": PNG, "/b": GIF}
+            found = await fetcher.completed(request, workspace="acme", most_bytes=ROOM)
+            assert images_in(found) == [PNG, GIF, PNG, PNG]
             assert sorted(origin.targets) == ["/a"] * times + ["/b"] * times
             while origin.open:
                 await asyncio.sleep(0.001)
+
+
+async def test_a_request_is_put_together_beside_the_streams() -> None:
+    """A few bytes name megabytes: to write and check them in the loop's own thread would hold up every stream."""
+    async with ImageOrigin({"/a": [Send(image_answer(PNG))]}) as origin:
+        fetcher = Fetcher(Answers(["127.0.0.1"]), seconds=10.0, tls={})
+        assert not fetcher._thread._threads
+        await fetcher.completed(requested(f"http://{origin.authority}/a"), workspace="acme", most_bytes=ROOM)
+        assert len(fetcher._thread._threads) == 1
+        fetcher.close()
+        with pytest.raises(RuntimeError):
+            fetcher._thread.submit(int)
 
 
 async def test_nothing_of_the_environment_takes_part(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -114,24 +134,46 @@ async def test_connections_of_a_request_are_bounded() -> None:
         assert origin.most_open == CONNECTIONS
 
 
+async def test_a_workspace_whose_host_is_slow_leaves_places_to_the_others() -> None:
+    """A request of a few hundred bytes holds its place until the deadline, and anybody may send as many as he likes."""
+    go = asyncio.Event()
+    async with ImageOrigin({"/slow": [Wait(go)], "/a": [Send(image_answer(PNG))]}) as origin:
+        fetcher = Fetcher(Answers(["127.0.0.1"]), seconds=5.0, tls={})
+        slow = requested(f"http://{origin.authority}/slow")
+        work = [
+            asyncio.ensure_future(fetcher.completed(slow, workspace="acme", most_bytes=ROOM))
+            for _ in range(2 * REQUESTS)
+        ]
+        while len(origin.heads) < OF_ONE_WORKSPACE:
+            await asyncio.sleep(0.001)
+        quick = requested(f"http://{origin.authority}/a")
+        assert images_in(await fetcher.completed(quick, workspace="globex", most_bytes=ROOM)) == [PNG]
+        assert origin.targets.count("/slow") == OF_ONE_WORKSPACE
+        for one in work:
+            one.cancel()
+        await asyncio.gather(*work, return_exceptions=True)
+        assert images_in(await fetcher.completed(quick, workspace="acme", most_bytes=ROOM)) == [PNG]
+        go.set()
+
+
 async def test_requests_at_a_time_are_bounded_and_who_waits_too_long_may_try_again() -> None:
     go = asyncio.Event()
     async with ImageOrigin({"/a": [Wait(go), Send(image_answer(PNG))]}) as origin:
         request = requested(f"http://{origin.authority}/a")
         fetcher = Fetcher(Answers(["127.0.0.1"]), seconds=5.0, tls={}, requests=1)
-        first = asyncio.ensure_future(fetcher.fetched(request, most_bytes=ROOM))
+        first = asyncio.ensure_future(fetcher.completed(request, workspace="acme", most_bytes=ROOM))
         await origin.asked.wait()
-        second = asyncio.ensure_future(fetcher.fetched(request, most_bytes=ROOM))
+        second = asyncio.ensure_future(fetcher.completed(request, workspace="acme", most_bytes=ROOM))
         await asyncio.sleep(0.05)
         go.set()
-        assert list(await first) == list(await second)
+        assert images_in(await first) == images_in(await second)
         assert origin.most_open == 1
         go.clear()
         fetcher = Fetcher(Answers(["127.0.0.1"]), seconds=0.2, tls={}, requests=1)
-        third = asyncio.ensure_future(fetcher.fetched(request, most_bytes=ROOM))
+        third = asyncio.ensure_future(fetcher.completed(request, workspace="acme", most_bytes=ROOM))
         await asyncio.sleep(0)
         with pytest.raises(EngineBusy) as caught:
-            await fetcher.fetched(request, most_bytes=ROOM)
+            await fetcher.completed(request, workspace="acme", most_bytes=ROOM)
         assert caught.value.reason == "media_busy"
         with pytest.raises(InvalidRequest):
             await third
@@ -145,7 +187,7 @@ async def test_the_connection_goes_to_the_address_that_was_judged_and_to_no_othe
     async with ImageOrigin({"/a": [Send(image_answer(PNG))]}, host="127.0.0.2") as origin:
         request = requested(f"http://localhost:{origin.port}/a")
         lookup = Answers(["10.0.0.1", "127.0.0.2"])
-        assert list((await fetched(request, lookup=lookup)).values()) == [PNG]
+        assert await fetched(request, lookup=lookup) == [PNG]
         assert lookup.asked == [("localhost", origin.port)]
         assert f"Host: localhost:{origin.port}".encode() in origin.heads[0]
 
@@ -218,7 +260,7 @@ async def test_an_image_comes_over_tls_of_a_known_authority_and_of_no_other(tmp_
     contexts = {authority.file: client_context(authority.file, None), None: SYSTEM}
     async with ImageOrigin({"/a": [Send(image_answer(PNG))]}, tls=tls) as origin:
         url = f"https://{origin.authority}/a"
-        assert list((await fetched(requested(url, ca=authority.file), tls=contexts)).values()) == [PNG]
+        assert await fetched(requested(url, ca=authority.file), tls=contexts) == [PNG]
         assert (await refused(requested(url), tls=contexts)).reason == "media_tls"
         # The name in the URL is what the certificate must have, wherever the address came from.
         request = requested(f"https://localhost:{origin.port}/a", ca=authority.file)
@@ -268,7 +310,7 @@ async def test_only_a_whole_plain_200_counts(steps: list[Step], reason: str) -> 
 async def test_chunks_and_a_type_that_says_otherwise_are_fine() -> None:
     chunked = CHUNKED.replace(b"\r\n\r\n", b"\r\nContent-Type: text/html\r\n\r\n")
     async with ImageOrigin({"/a": [Send(chunked + chunk(PNG[:9]) + chunk(PNG[9:]) + LAST_CHUNK)]}) as origin:
-        assert list((await fetched(requested(f"http://{origin.authority}/a"))).values()) == [PNG]
+        assert await fetched(requested(f"http://{origin.authority}/a")) == [PNG]
 
 
 async def test_a_length_over_the_bound_is_refused_before_a_byte_of_it() -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+import threading
 from collections.abc import Sequence
 
 import pytest
 
 from config.media_hosts import Reach
 from proxy.engines.remote import Origin
-from proxy.fetching.lookup import AllowedResolver, NoAllowedAddressError, SystemLookup
+from proxy.fetching.lookup import THREADS, AllowedResolver, NoAllowedAddressError, SystemLookup
 
 
 class Answers:
@@ -85,3 +87,29 @@ async def test_the_system_is_asked_in_threads_of_its_own() -> None:
         lookup.close()
     with pytest.raises(RuntimeError):
         await lookup.addresses("localhost", 443)
+
+
+async def test_a_host_whose_name_server_is_silent_leaves_threads_to_the_others() -> None:
+    """Also when those who asked have given up long ago: their lookups still run."""
+    may_end = threading.Event()
+
+    def look_up(host: str, _port: int) -> Sequence[str]:
+        if host == "silent.example.com":
+            may_end.wait(30)
+        return ["1.1.1.1"]
+
+    lookup = SystemLookup(look_up)
+    try:
+        given_up = [asyncio.ensure_future(lookup.addresses("silent.example.com", 443)) for _ in range(2 * THREADS)]
+        await asyncio.sleep(0.01)
+        for one in given_up:
+            one.cancel()
+        again = [asyncio.ensure_future(lookup.addresses("silent.example.com", 443)) for _ in range(2 * THREADS)]
+        async with asyncio.timeout(10):
+            assert await lookup.addresses("images.example.com", 443) == ["1.1.1.1"]
+        may_end.set()
+        async with asyncio.timeout(10):
+            assert await asyncio.gather(*again) == [["1.1.1.1"]] * len(again)
+    finally:
+        may_end.set()
+        lookup.close()

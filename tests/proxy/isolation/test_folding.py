@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+import time
 import unicodedata
+from collections.abc import Callable
 
 import pytest
 from hypothesis import example, given, settings
@@ -15,6 +18,7 @@ from proxy.isolation.folding import (
     LONGEST_RUN,
     PIECE_CHARACTERS,
     _pieces,
+    _without_foreign_marks,
     bare,
     folded,
     plain,
@@ -49,7 +53,8 @@ CARD = "4111 1111 1111 1111"
         ("\u0301\u0941\x07\u05b0".join(CARD), CARD),
         ("\u0941".join("Сокол"), "Сокол"),
         ("fal" + "\u0941" * 3000 + "con", "falcon"),
-        ("a\x0bb\x85c\u2028d\u1680e", "a b c d e"),
+        ("a\x0bb\x85c\u2028d\u1680e\u2800f", "a b c d e f"),
+        ("fal\ufff9con\ufffa\ufffb", "falcon"),  # interlinear annotation
         ("a\x1fb", "ab"),
         (r"fal\u0000con", "falcon"),
         (r"fal\bcon", "falcon"),
@@ -179,3 +184,34 @@ def test_no_more_is_composed_at_once_than_a_short_piece() -> None:
     for marks in ("\u0300\u0316" * 20_000, "क" + "\u0941" * 20_000):
         assert max(map(len, _pieces(marks))) <= 2 * COMPOSED_CHARACTERS + LONGEST_RUN
         assert "".join(_pieces(marks)) == marks
+
+
+def test_marks_of_other_scripts_cost_a_long_text_little() -> None:
+    """One mark anywhere lets the whole text be looked through for others, and every other thread waits for a call."""
+    text = "a" * 200_000 + "e\u0301"
+    one_look = re.compile("[b\u0300]+")
+    assert seconds(lambda: _without_foreign_marks(text)) < 20 * seconds(lambda: one_look.sub("", text))
+
+
+@pytest.mark.parametrize("mark", ["\u0670", "\u0941", "\U0001e8d0"])
+@pytest.mark.parametrize("at", [0, COMPOSED_CHARACTERS - 2, 2 * COMPOSED_CHARACTERS - 2, PIECE_CHARACTERS - 2])
+def test_a_mark_of_another_script_hides_nothing_wherever_a_piece_is_cut(mark: str, at: int) -> None:
+    for shift in range(4):
+        for filler in ("x", "я", "\u200b"):
+            text = filler * (at + shift) + "fal" + mark * 3 + "con" + "e\u0301"
+            assert any("falcon" in reading for reading in readings(text).plain), (at + shift, filler)
+
+
+def test_marks_stay_on_letters_of_their_own_script() -> None:
+    for text in ("\u0915\u0941", "\u0628\u0670", "\U0001e800\U0001e8d0"):
+        assert text in readings(text + "e\u0301").plain[0]
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """The least that this thread needed for it, of three times."""
+    took: list[float] = []
+    for _ in range(3):
+        began = time.thread_time()
+        work()
+        took.append(time.thread_time() - began)
+    return min(took)

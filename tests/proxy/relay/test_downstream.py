@@ -435,6 +435,22 @@ async def test_a_whole_request_is_served_though_garbage_comes_with_its_end(redis
     await on(redis, tmp_path, engine, use)
 
 
+async def test_a_broken_body_behind_a_refusal_is_no_fault_of_ours(redis: RedisServer, tmp_path: Path) -> None:
+    """Whoever has no token could fill the operator's log with alarms."""
+
+    async def use(bed: GateBed) -> None:
+        async with GoneClient.to(bed.url) as client:
+            nobodys = b"\r\n".join(
+                line for line in chunked(bed).split(b"\r\n") if not line.lower().startswith(b"authorization")
+            )
+            await client.send(nobodys + b"1\r\na\r\n")
+            assert (await client.read_answer()).status == 401
+            await client.send(b"zz\r\n")
+            await client.read_to_end()
+
+    await on(redis, tmp_path, RawEngine(GOOD), use)
+
+
 def bed_lines(bed: GateBed) -> str:
     return "\r\n".join(f"{name}: {value}" for name, value in bed.headers().items())
 
