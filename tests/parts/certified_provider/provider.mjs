@@ -11,7 +11,7 @@
 // Admin (loopback, header x-admin: test):
 //   GET  /admin/state | POST /admin/rotate?alg=RS256&mode=publish|promote|retire|instant
 //   POST /admin/fault?path=jwks|discovery|token|introspection&mode=503|hang|garbage|off[&ms=..]
-//   POST /admin/user?name=bob&disabled=1|0   POST /admin/revoke-grants?name=bob   GET /admin/hits
+//   POST /admin/user?name=bob&disabled=1|0   GET /admin/hits
 import http from 'node:http';
 import { generateKeyPairSync, randomBytes, createHash } from 'node:crypto';
 import { Provider } from 'oidc-provider';
