@@ -176,6 +176,10 @@ class GateClient:
         """How many requests the engine has brought to an end; vLLM does not count those that were aborted."""
         return sum(await self._counts("request_success_total"))
 
+    async def generated_tokens(self) -> float:
+        """How many tokens the engine has generated so far, for whomever."""
+        return sum(await self._counts("generation_tokens_total"))
+
     async def _counts(self, name: str) -> list[float]:
         metrics = (await self.engine.get("/metrics")).body.decode()
         return [float(value) for value in re.findall(rf"^vllm:{name}{{[^}}]*}} (\S+)$", metrics, re.MULTILINE)]

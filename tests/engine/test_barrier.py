@@ -130,11 +130,12 @@ async def test_a_stream_comes_token_by_token(gate: GateClient) -> None:
 
 async def test_a_client_that_leaves_frees_the_engine_through_the_barrier(gate: GateClient) -> None:
     await gate.until_running(0)
-    finished = await gate.finished_requests()
+    before = await gate.generated_tokens()
     body = CHAT.body("hello", max_tokens=12_000, stream=True) | {"ignore_eos": True}
     async with gate.bed.session.post(gate.bed.url + CHAT.path, json=body, headers=gate.headers(ALICE)) as answer:
         await answer.content.readany()
         answer.close()
     await gate.until_recorded("outcome", "client_gone")
     await gate.until_running(0)
-    assert await gate.finished_requests() == finished
+    # Tokens, not requests: meanwhile the gate may prove again what other requests disturbed.
+    assert await gate.generated_tokens() - before < 12_000
