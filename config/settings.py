@@ -224,7 +224,7 @@ class Issuer:
     leeway: DurationOrZero = 30.0  # How far clocks may differ, at most "5m".
     # Whether nonce, at_hash and c_hash are tolerated in access tokens, as Dex and Authentik send them.
     allow_id_token_claims: Flag = False
-    payload_type: Text | None = None  # The required payload `typ` (Keycloak: Bearer).
+    payload_type: Text | None = None  # The required payload `typ` (Keycloak: Bearer; bound by DPoP, DPoP).
     max_lifetime: Duration = 25 * 3600.0  # A token with a longer life between iat and exp is refused.
     ca: ReadableFile | None = None  # PEM file of a private authority.
     client_cert: ClientCertificate | None = None  # Shown to the issuer.

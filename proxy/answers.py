@@ -68,6 +68,7 @@ def metadata_document(
     sign_ins: Sequence[NativeSignIn],
     *,
     certificates: bool,
+    last: bool,
 ) -> web.StreamResponse:
     """The protected-resource metadata (RFC 9728 section 2): who issues the tokens that this resource accepts, what
     they may be bound to, and how people at a command line come by one. `certificates` is whether anybody can show us
@@ -83,15 +84,15 @@ def metadata_document(
     }
     if sign_ins:  # section 3.2: what has no values is left out
         document[MEMBER] = member_of(sign_ins)
-    return _answer_json(request, document, record)
+    return _answer_json(request, document, record, last=last)
 
 
-def preflight_answer(request: web.BaseRequest, record: Record, asked: Preflight) -> web.StreamResponse:
+def preflight_answer(request: web.BaseRequest, record: Record, asked: Preflight, *, last: bool) -> web.StreamResponse:
     """What a browser may send for a page. With its own lines, so the ones for all answers are not repeated."""
     record.answered(200)
     record.ended("ok")
     request[PAGE_LINES] = preflight_lines(asked.origin, asked.method, asked.headers)
-    answer = Answer(request)
+    answer = Answer(request, last=last)
     answer.whole(200, answer_headers(record), b"")
     return answer
 
@@ -104,7 +105,7 @@ _PAGE: Final = (
 )
 
 
-def page_answer(request: web.BaseRequest, record: Record, page: PageAnswer) -> web.StreamResponse:
+def page_answer(request: web.BaseRequest, record: Record, page: PageAnswer, *, last: bool) -> web.StreamResponse:
     """One of saltgate's own pages."""
     if page.refusal is None:
         record.answered(page.status)
@@ -114,7 +115,7 @@ def page_answer(request: web.BaseRequest, record: Record, page: PageAnswer) -> w
     lines = "".join(f"{name}: {value}\r\n" for name, value in page.headers)
     if page.body is not None:
         lines += f"Content-Type: {page.content_type}\r\n"
-    answer = Answer(request)
+    answer = Answer(request, last=last)
     answer.whole(page.status, _PAGE + lines.encode("ascii") + answer_headers(record), page.body or b"")
     return answer
 
@@ -148,9 +149,11 @@ def _model(model: str) -> dict[str, object]:
     }
 
 
-def _answer_json(request: web.BaseRequest, document: object, record: Record) -> web.StreamResponse:
+def _answer_json(
+    request: web.BaseRequest, document: object, record: Record, *, last: bool = False
+) -> web.StreamResponse:
     record.answered(200)
     record.ended("ok")
-    answer = Answer(request)
+    answer = Answer(request, last=last)
     answer.whole(200, _JSON + answer_headers(record), json.dumps(document, ensure_ascii=False).encode())
     return answer

@@ -39,6 +39,11 @@ class PageAnswer:
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     refusal: Refusal | None = None
 
+    @property
+    def is_for_anybody(self) -> bool:
+        """Whether one gets it without being known: a refusal, or the way to another page."""
+        return self.refusal is not None or self.status >= 300
+
 
 Clerk = Callable[[Visit], Awaitable[PageAnswer]]
 

@@ -254,13 +254,19 @@ class Gateway:
         """The refusal's answer: in its turn, where nobody knows whom it is for."""
         last = False
         if record.issuer is None and not isinstance(refusal, Draining):
-            head_bytes = sum(len(name) + len(value) for name, value in request.raw_headers)
-            last = not await self.pace.turn(head_bytes)
+            last = await self._waited(request)
         return refusal_answer(request, refusal, dialect, record, self.policy.public_url, last=last)
+
+    async def _waited(self, request: web.BaseRequest) -> bool:
+        """Returns when it is the turn of somebody whom nobody knows; True where his connection is to end with that."""
+        head_bytes = sum(len(name) + len(value) for name, value in request.raw_headers)
+        return not await self.pace.turn(head_bytes)
 
     async def _serve(self, request: web.BaseRequest, route: Route, record: Record) -> web.StreamResponse:
         if self.draining:
             raise Draining("saltgate is being restarted. Send the request again.")
+        if isinstance(route.wanted, Page):
+            return await self._visited(request, route.wanted, record)
         if isinstance(route.wanted, ResourceMetadata):
             return metadata_document(
                 request,
@@ -269,11 +275,10 @@ class Gateway:
                 self.policy.issuers,
                 self.policy.native_sign_ins,
                 certificates=self.policy.certificates.possible,
+                last=await self._waited(request),
             )
         if isinstance(route.wanted, Preflight):
-            return preflight_answer(request, record, route.wanted)
-        if isinstance(route.wanted, Page):
-            return page_answer(request, record, await self._visited(request, route.wanted))
+            return preflight_answer(request, record, route.wanted, last=await self._waited(request))
         for traceparent in request.headers.getall("traceparent", ())[:1]:
             record.link(traceparent)
         admission = await self._admit(request, route, record)
@@ -312,13 +317,15 @@ class Gateway:
             return None
         return None
 
-    async def _visited(self, request: web.BaseRequest, page: Page) -> PageAnswer:
+    async def _visited(self, request: web.BaseRequest, page: Page, record: Record) -> web.StreamResponse:
         body = b""
         if request.method == "POST":
             body = await read_upload(
                 request, maximum_bytes=MAXIMUM_FORM_BYTES, seconds=self.policy.request_seconds, types=FORMS
             )
-        return await self.desk.serve(page, self._visit(request, body))
+        answer = await self.desk.serve(page, self._visit(request, body))
+        last = (page.is_for_anybody or answer.is_for_anybody) and await self._waited(request)
+        return page_answer(request, record, answer, last=last)
 
     async def _admit(self, request: web.BaseRequest, route: Route, record: Record) -> Admission:
         """Who is calling, and for what: before a byte of the body is read."""

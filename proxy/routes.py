@@ -68,6 +68,11 @@ class Page(Enum):
     MAKE_TOKEN_BY_FORM = ("POST", "/account/tokens/make")
     END_TOKEN_BY_FORM = ("POST", "/account/tokens/end")
 
+    @property
+    def is_for_anybody(self) -> bool:
+        """Whether it is there for people whom nobody knows yet, or for issuers."""
+        return self.value[1].startswith("/auth/")
+
 
 @dataclass(frozen=True, slots=True)
 class Preflight:

@@ -15,6 +15,7 @@ from proxy.directory.snapshot import Snapshot
 from proxy.identity import Identity
 from proxy.identity.shown import Shown
 from proxy.isolation.unit import Level
+from proxy.routes import Page, Route, named_scope
 
 LISTED_AT_MOST: Final = 1000
 
@@ -42,18 +43,23 @@ class Account:
 
     async def serve(self, visit: Visit) -> PageAnswer:
         """Raises the same refusals as a request to an engine does: 401, 403 for who is blocked, 503."""
-        identity = await self.identities.identify(
-            Shown(
-                headers=visit.headers,
-                method=visit.method,
-                path=visit.path,
-                workspace=None,
-                certificate=visit.certificate,
-            )
-        )
+        identity = await self.identities.identify(shown_at(visit))
         projects = own_projects(self.directory.current(), identity, self.default_unit)
         await self.logins.note(identity)
         return PageAnswer(status=200, body=account_document(identity, projects))
+
+
+def shown_at(visit: Visit) -> Shown:
+    """What a program shows at a page of the account: the same as at an engine's endpoint, also the workspace that says
+    who is asked about an opaque token. Raises InvalidRequest where two are named.
+    """
+    return Shown(
+        headers=visit.headers,
+        method=visit.method,
+        path=visit.path,
+        workspace=named_scope(Route(Page.ACCOUNT, visit.path), visit.headers).workspace,
+        certificate=visit.certificate,
+    )
 
 
 def account_document(identity: Identity, projects: Iterable[OwnProject]) -> bytes:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from proxy.account.account import Directory, Identities
+from proxy.account.account import Directory, Identities, shown_at
 from proxy.account.logins import is_sign_in
 from proxy.desk import Visit
 from proxy.directory.membership import admit
@@ -15,8 +15,6 @@ from proxy.directory.snapshot import Snapshot
 from proxy.identity import Identity
 from proxy.identity.personal_records import Owner
 from proxy.identity.reasons import Reason, invalid_token
-from proxy.identity.shown import Shown
-from proxy.routes import Page, Route, named_scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +51,7 @@ class Bearers:
 
     async def person(self, visit: Visit) -> Person:
         """Raises as `WhoVisits` says; 401 also for a personal access token, which cannot make or renew others."""
-        identity = await self._identities.identify(
-            Shown(
-                headers=visit.headers,
-                method=visit.method,
-                path=visit.path,
-                workspace=named_scope(Route(Page.ACCOUNT, visit.path), visit.headers).workspace,
-                certificate=visit.certificate,
-            )
-        )
+        identity = await self._identities.identify(shown_at(visit))
         if not is_sign_in(identity):
             raise invalid_token(Reason.PERSONAL)
         snapshot = self._directory.current()

@@ -26,6 +26,7 @@ from proxy.assurance.engines import Engine, served_by
 from proxy.cli.check_engine import replica_lines
 from proxy.cli.check_images import image_lines
 from proxy.cli.check_introspection import introspection_lines
+from proxy.cli.check_redis import eviction_lines
 from proxy.cli.configuration import add_configuration, tell_faults
 from proxy.cli.lines import Level, Line
 from proxy.directory.connect import open_store, removal_policy
@@ -217,6 +218,8 @@ async def _directory(settings: Settings) -> AsyncIterator[Line]:
         return
     finally:
         await store.close()
+    async for line in eviction_lines(place, part):
+        yield line
     reading = read(records, NOTHING_READ)
     snapshot = reading.snapshot
     known = f"generation {snapshot.generation}, workspaces: {len(snapshot.directory.workspaces)}"

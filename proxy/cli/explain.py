@@ -15,6 +15,7 @@ from config.settings import Settings
 from observability.logs import configure_logs
 from proxy.app import (
     configured_engine,
+    introspection_key,
     isolation_rules,
     issuer_of_workspace,
     issuer_tls,
@@ -127,6 +128,7 @@ async def _run(arguments: argparse.Namespace, settings: Settings, shown: tuple[s
             open_introspection(
                 settings.issuers,
                 issuer_of_workspace=issuer_of_workspace(view),
+                key=introspection_key(settings),
                 clock=clock,
                 tls=issuer_tls(settings.issuers),
             )

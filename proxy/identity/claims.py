@@ -63,13 +63,20 @@ def proved(
 
 def _check_are_of_access_token(claims: Mapping[str, Json], rules: Issuer) -> None:
     """None of the members that only other kinds of token carry."""
-    if rules.payload_type is not None and claims.get("typ") != rules.payload_type:
+    if rules.payload_type is not None and _payload_type(claims) != rules.payload_type:
         raise invalid_token(Reason.NOT_AN_ACCESS_TOKEN)
     # Logout tokens and other security events (RFC 8417).
     if "events" in claims:
         raise invalid_token(Reason.NOT_AN_ACCESS_TOKEN)
     if not rules.allow_id_token_claims and any(name in claims for name in ("nonce", "at_hash", "c_hash")):
         raise invalid_token(Reason.NOT_AN_ACCESS_TOKEN)
+
+
+def _payload_type(claims: Mapping[str, Json]) -> Json:
+    """Keycloak's `typ`. It calls an access token "DPoP" in place of "Bearer" where it is bound to a key."""
+    type_, confirmation = claims.get("typ"), claims.get("cnf")
+    is_bound = type_ == "DPoP" and isinstance(confirmation, dict) and "jkt" in confirmation
+    return "Bearer" if is_bound else type_
 
 
 def is_accepted_type(type_: str | None, accepted: tuple[str, ...]) -> bool:

@@ -76,11 +76,16 @@ def base64url_digest(data: bytes) -> str:
 
 
 _MEMBERS: Final = {"jkt", "x5t#S256"}
+# Keycloak says beside a thumbprint what it is of. Of another key than a proof's, another rule would hold.
+_OF_DPOP: Final = ("kc-jkt-type", "DPoP")
 _DIGEST: Final = re.compile(r"[A-Za-z0-9_-]{43}")  # 32 bytes in base64url
 
 
 def _confirmation(value: Json) -> Confirmation:
-    if not isinstance(value, dict) or not value or not value.keys() <= _MEMBERS:
+    if not isinstance(value, dict):
+        raise invalid_token(Reason.SENDER_CONSTRAINED)
+    said = value.keys() - ({_OF_DPOP[0]} if "jkt" in value and _OF_DPOP in value.items() else set())
+    if not said or not said <= _MEMBERS:
         raise invalid_token(Reason.SENDER_CONSTRAINED)
     return Confirmation(key=_digest(value, "jkt"), certificate=_digest(value, "x5t#S256"))
 

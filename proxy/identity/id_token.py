@@ -71,7 +71,7 @@ def id_token_claims(
 
 
 _TYPES: Final = frozenset({None, "jwt", "application/jwt"})
-_OTHER_PAYLOAD_TYPES: Final = frozenset({"bearer", "refresh", "offline", "logout"})  # Keycloak's other tokens
+_OTHER_PAYLOAD_TYPES: Final = frozenset({"bearer", "dpop", "refresh", "offline", "logout"})  # Keycloak's other tokens
 
 
 def _check_is_id_token(verified: VerifiedToken) -> None:

@@ -10,7 +10,7 @@ import asyncio
 import math
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
 
@@ -104,67 +104,72 @@ class Introspector:
         """Whether the issuer answered when it was last probed."""
         return self._sound
 
-    async def judged(self, token: str) -> Identity | Bound:
+    async def judged(self, token: str, *, under: str = "") -> Identity | Bound:
         """Who is calling. Does not suspend for a token that was asked about a moment ago.
+
+        `under` is the workspace that it is shown for, where its name is to stay unknown: a token is refused for each
+        anew, so that no quick refusal tells that two of them are of one issuer.
 
         Raises `InvalidToken` or `TokenExpired` where the issuer says so, and `IssuerUnavailable` wherever that is not
         known for certain.
         """
-        digest = digest_of(token)
+        shown = _ShownToken(token, digest_of(token), digest_of(f"{under} {token}"))
         now = self._monotonic()
-        found: Identity | Bound | Refusal | None = self._good.find(digest, now=now) or self._refused.find(
-            digest, now=now
+        found: Identity | Bound | Refusal | None = self._good.find(shown.digest, now=now) or self._refused.find(
+            shown.place, now=now
         )
         if found is None:
             # A caller who leaves must not take away the answer that others wait for.
-            found = await asyncio.shield(self._flights.get(digest) or self._take_off(token, digest, now))
+            found = await asyncio.shield(self._flights.get(shown.place) or self._take_off(shown, now))
         if isinstance(found, Identity | Bound):
             return found
         # A new one for each caller: what is raised collects a traceback.
         raise type(found)(found.message, reason=found.reason, retry_after=found.retry_after)
 
-    def _take_off(self, token: str, digest: bytes, now: float) -> asyncio.Task[Identity | Bound | Refusal]:
+    def _take_off(self, shown: _ShownToken, now: float) -> asyncio.Task[Identity | Bound | Refusal]:
         if self._breaker.is_open:
             raise self._away("introspection_away")
-        lane = self._acquainted if self._known.find(digest, now=now) else self._strangers
+        lane = self._acquainted if self._known.find(shown.digest, now=now) else self._strangers
         if lane.is_full:
             raise self._away("introspection_busy")
-        flight = asyncio.get_running_loop().create_task(self._fly(token, digest, lane))
+        flight = asyncio.get_running_loop().create_task(self._fly(shown, lane))
         lane.taken += 1
-        self._flights[digest] = flight
-        flight.add_done_callback(lambda _: self._land(digest, lane))
+        self._flights[shown.place] = flight
+        flight.add_done_callback(lambda _: self._land(shown, lane))
         return flight
 
-    def _land(self, digest: bytes, lane: _Lane) -> None:
+    def _land(self, shown: _ShownToken, lane: _Lane) -> None:
         lane.taken -= 1
-        del self._flights[digest]
+        del self._flights[shown.place]
 
-    async def _fly(self, token: str, digest: bytes, lane: _Lane) -> Identity | Bound | Refusal:
+    async def _fly(self, shown: _ShownToken, lane: _Lane) -> Identity | Bound | Refusal:
         try:
             async with asyncio.timeout(self._bounds.timeout) as turn, lane.turn:
                 await self._probed.wait()
                 turn.reschedule(None)
-                return await self._asked(token, digest)
+                return await self._asked(shown)
         except TimeoutError:
             return self._away("introspection_busy")
         except Exception as error:  # noqa: BLE001 - becomes a refusal, never an identity
             return self._failed(_whereabouts(error))
 
-    async def _asked(self, token: str, digest: bytes) -> Identity | Bound | Refusal:
+    async def _asked(self, shown: _ShownToken) -> Identity | Bound | Refusal:
         if self._breaker.is_open:  # since it waits for its turn
             return self._away("introspection_away")
         asked_at = self._monotonic()
         try:
             async with asyncio.timeout(self._bounds.timeout):
-                claims = await self._endpoint.claims_of(token)
+                claims = await self._endpoint.claims_of(shown.token)
         except TimeoutError:
             return self._failed(f"no answer within {self._bounds.timeout:g} s")
         except (NoAnswerError, FaultyAnswerError) as error:
             return self._failed(str(error))
         self._breaker.answered()
-        return self._judged(claims, digest, asked_at)
+        return self._judged(claims, shown, asked_at)
 
-    def _judged(self, claims: Mapping[str, Json] | None, digest: bytes, asked_at: float) -> Identity | Bound | Refusal:
+    def _judged(
+        self, claims: Mapping[str, Json] | None, shown: _ShownToken, asked_at: float
+    ) -> Identity | Bound | Refusal:
         """What the answer means; remembered from when the question was asked, for it may be as old as that."""
         now = self._clock()
         try:
@@ -172,13 +177,13 @@ class Introspector:
                 raise invalid_token(Reason.INACTIVE)
             identity = identify(claims, rules=self.rules, now=now)
         except Unauthenticated as refusal:
-            self._refused.keep(digest, refusal, until=asked_at + NEGATIVE_SECONDS)
-            self._known.forget(digest)
+            self._refused.keep(shown.place, refusal, until=asked_at + NEGATIVE_SECONDS)
+            self._known.forget(shown.digest)
             return refusal
         lifetime = min(identity.expires_at - now, self._cache_seconds)
         if lifetime > 0:
-            self._good.keep(digest, identity, until=asked_at + lifetime)
-        self._known.keep(digest, True, until=asked_at + KNOWN_SECONDS)
+            self._good.keep(shown.digest, identity, until=asked_at + lifetime)
+        self._known.keep(shown.digest, True, until=asked_at + KNOWN_SECONDS)
         return identity
 
     def _failed(self, cause: str) -> IssuerUnavailable:
@@ -236,6 +241,15 @@ class Introspector:
         if now - self._told.get(cause, -TELL_AGAIN_SECONDS) >= TELL_AGAIN_SECONDS:
             self._told[cause] = now
             self._log.warning("introspection_failed", cause=cause, remedy="saltgate check")
+
+
+@dataclass(frozen=True, slots=True)
+class _ShownToken:
+    """A token, what stands for it, and what stands for it under the workspace that it is shown for."""
+
+    token: str = field(repr=False)
+    digest: bytes
+    place: bytes
 
 
 class _Lane:

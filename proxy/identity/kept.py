@@ -10,11 +10,13 @@ from proxy.identity.token import Json
 
 
 def identity_to_json(identity: Identity) -> dict[str, Json]:
-    """Everything that decides what the identity may do. Raises ValueError for one that a personal access token proves:
-    that token is kept itself, with what it is limited to.
+    """Everything that decides what the identity may do. Raises ValueError for one that a personal access token proves,
+    which is kept itself, with what it is limited to; and for one for whom a front end speaks, each time anew.
     """
     if identity.token_id is not None or identity.projects is not None:
         raise ValueError("a personal access token's identity is not kept")
+    if identity.actor is not None or identity.workspaces is not None:
+        raise ValueError("the identity of somebody for whom a front end speaks is not kept")
     return {
         "issuer": identity.issuer,
         "subject": identity.subject,

@@ -174,7 +174,24 @@ def _public_key(member: Mapping[str, Json]) -> PublicKey:
             curve, x, y = (_parameter(member, name) for name in ("crv", "x", "y"))
             return ECKey.import_key({"kty": "EC", "crv": curve, "x": x, "y": y})
         case _:
-            return OKPKey.import_key({"kty": "OKP", "crv": _parameter(member, "crv"), "x": _parameter(member, "x")})
+            x = _parameter(member, "x")
+            _check_point(base64url(x))
+            return OKPKey.import_key({"kty": "OKP", "crv": _parameter(member, "crv"), "x": x})
+
+
+_FIELD: Final = 2**255 - 19
+# The y of all points of edwards25519 whose order divides 8: those of order 8, then of order 4, 1 and 2.
+_OF_ORDER_8: Final = 0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD84D3D706A17C7
+_SMALL_ORDER: Final = frozenset((_OF_ORDER_8, _FIELD - _OF_ORDER_8, 0, 1, _FIELD - 1))
+
+
+def _check_point(encoded: bytes) -> None:
+    """Raises ValueError for a point under which anybody can sign (of small order), which OpenSSL takes for a key; and
+    for a spelling that is not the only one of its point (RFC 8032 section 5.1.3).
+    """
+    y = int.from_bytes(encoded, "little") & (2**255 - 1)  # the last bit is that of x
+    if y >= _FIELD or y in _SMALL_ORDER:
+        raise ValueError("the point is none that a private key could have made")
 
 
 def _parameter(member: Mapping[str, Json], name: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import secrets
 import ssl
 import time
 from base64 import urlsafe_b64encode
@@ -31,7 +30,8 @@ Raises DirectoryUnavailable where that is not known.
 class OpaqueTokens:
     """Chooses the issuer that is asked. A token goes to one issuer at most, and to none that it may not be meant for.
 
-    `issuers` are the names of all issuers, also of those whose `introspectors` are not there.
+    `issuers` are the names of all issuers, also of those whose `introspectors` are not there. `key` is secret, and the
+    same in all workers of a deployment: see `_ask_about_another`.
     """
 
     def __init__(
@@ -40,12 +40,13 @@ class OpaqueTokens:
         *,
         issuers: Iterable[str],
         issuer_of_workspace: IssuerOfWorkspace,
+        key: bytes,
     ) -> None:
         self.introspectors = tuple(introspectors)
         self._by_name = {introspector.rules.issuer: introspector for introspector in self.introspectors}
         self._issuers = frozenset(issuers)
         self._issuer_of_workspace = issuer_of_workspace
-        self._key = secrets.token_bytes(32)
+        self._key = key
 
     async def judged(self, token: str, workspace: str | None) -> Identity | Bound:
         """Who is calling. `workspace` is the one that the request names.
@@ -60,7 +61,7 @@ class OpaqueTokens:
         introspector = self._by_name.get(self._issuer_of(workspace) or "")
         if introspector is None:
             return await self._ask_about_another(token, workspace)
-        return await introspector.judged(token)
+        return await introspector.judged(token, under="" if len(self._issuers) == 1 else workspace)
 
     def _only(self) -> Introspector:
         if len(self.introspectors) > 1:
@@ -81,7 +82,8 @@ class OpaqueTokens:
         """Refuses as a wrong token at a workspace with introspection is refused, in the same words and the same time.
 
         Else who has no token at all could find out who the customers are. So a question is asked, about a token that
-        cannot exist: the one shown is nobody's business here.
+        cannot exist: the one shown is nobody's business here. It goes to the same issuer from every worker: were it
+        another one on the next, that one's time or its being away would tell that nobody owns the workspace.
         """
         number = int.from_bytes(self._digest(workspace)[:8]) % len(self.introspectors)
         stand_in = urlsafe_b64encode(self._digest(f"{workspace} {token}")).decode("ascii").rstrip("=")
@@ -100,6 +102,7 @@ async def open_introspection(
     settings: tuple[Issuer, ...],
     *,
     issuer_of_workspace: IssuerOfWorkspace,
+    key: bytes,
     clock: Callable[[], float],
     monotonic: Callable[[], float] = time.monotonic,
     tls: Mapping[str, ssl.SSLContext] | None = None,
@@ -107,8 +110,8 @@ async def open_introspection(
 ) -> AsyncIterator[OpaqueTokens]:
     """The issuers that are asked about opaque tokens, with what they need, for as long as the `async with` lasts.
 
-    `clock` gives Unix seconds. `tls` holds, by issuer identifier, the context of each issuer with a private authority
-    or a client certificate.
+    `key` is that of `OpaqueTokens`, `clock` gives Unix seconds. `tls` holds, by issuer identifier, the context of each
+    issuer with a private authority or a client certificate.
     """
     async with AsyncExitStack() as stack:
         introspectors = [
@@ -127,7 +130,10 @@ async def open_introspection(
             if rules.introspection is not None
         ]
         yield OpaqueTokens(
-            introspectors, issuers=(rules.issuer for rules in settings), issuer_of_workspace=issuer_of_workspace
+            introspectors,
+            issuers=(rules.issuer for rules in settings),
+            issuer_of_workspace=issuer_of_workspace,
+            key=key,
         )
 
 

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from config.settings import Cors
 from proxy.demo.simulator import AT_ONCE, EngineShape, Simulator
 from proxy.relay.pace import BURST_SECONDS, HEAD_BYTES, RATE
 from tests.parts.gate_bed import GateBed, gate_bed
 from tests.parts.redis_server import RedisServer
 from tests.parts.tokens import signing_key
+from tests.proxy.account.scene import LOGIN
 from tests.proxy.token_flood import KINDS
 
 pytestmark = pytest.mark.slow
@@ -26,7 +28,9 @@ HEAD = b"GET /v1/models HTTP/1.1\r\nHost: a\r\n"
 async def bed(redis: RedisServer, tmp_path: Path) -> AsyncIterator[GateBed]:
     async with (
         Simulator(EngineShape(pace=AT_ONCE)) as engine,
-        gate_bed(redis.settings(), [engine.url], tmp_path) as one,
+        gate_bed(
+            redis.settings(), [engine.url], tmp_path, cors=Cors(origins=("https://chat.test",)), login=LOGIN
+        ) as one,
     ):
         yield one
 
@@ -97,6 +101,34 @@ async def test_who_is_known_and_refused_waits_for_no_turn(bed: GateBed) -> None:
 async def test_whatever_else_is_refused_before_anybody_is_known_waits_too(bed: GateBed, wire: bytes) -> None:
     async with queue_of(bed, wire) as ahead:
         assert await ask(bed) == 200
+        assert not any(task.done() for task in ahead)
+
+
+FORM = b"Content-Type: application/x-www-form-urlencoded\r\n"
+PREFLIGHT = b"Host: a\r\nOrigin: https://chat.test\r\nAccess-Control-Request-Method: GET\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        b"GET /.well-known/oauth-protected-resource HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"OPTIONS /v1/models HTTP/1.1\r\n" + PREFLIGHT,
+        b"GET /account HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"GET /auth/signed-out HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"POST /auth/backchannel-logout HTTP/1.1\r\nHost: a\r\nContent-Length: 16\r\n" + FORM + b"\r\nlogout_token=a.b",
+    ],
+)
+async def test_what_anybody_is_answered_waits_too(bed: GateBed, wire: bytes) -> None:
+    """It costs as much as a refusal: who floods would else ask for this."""
+    async with queue_of(bed, wire) as ahead:
+        assert await ask(bed) == 200
+        assert not any(task.done() for task in ahead)
+
+
+async def test_who_looks_at_his_account_waits_for_nobody(bed: GateBed) -> None:
+    own = f"GET /account HTTP/1.1\r\nHost: a\r\nConnection: close\r\nAuthorization: Bearer {bed.token()}\r\n\r\n"
+    async with queue_of(bed, wires(["nothing"])[0]) as ahead:
+        assert await status(bed, own.encode()) == 200
         assert not any(task.done() for task in ahead)
 
 

@@ -18,6 +18,7 @@ from proxy.directory.model import user
 from proxy.identity import Identity
 from proxy.isolation.unit import Level
 from tests.parts.gate_bed import GateBed, gate_bed
+from tests.parts.introspection_server import IntrospectionServer
 from tests.parts.raw_engine import RawEngine
 from tests.parts.redis_server import RedisServer
 
@@ -76,6 +77,27 @@ async def test_who_shows_nothing_or_what_is_no_token_of_ours_sees_nothing(redis:
             status, found = await account(bed, **headers)
             assert status == 401, headers
             assert set(found) == {"error"}
+
+
+async def test_of_several_issuers_the_one_of_the_named_workspace_is_asked_about_an_opaque_token(
+    redis: RedisServer, tmp_path: Path
+) -> None:
+    """As at every other endpoint: the refusal without a workspace says that naming one helps."""
+    async with (
+        IntrospectionServer() as server,
+        IntrospectionServer() as other,
+        gate(redis, tmp_path, introspection=server.issuer().introspection, issuers=[other.issuer()]) as bed,
+    ):
+        server.active["of-alice"] = server.claims("u-alice-0001")
+        credential = {"Authorization": "Bearer of-alice"}
+        status, refused = await account(bed, **credential)
+        assert (status, refused["error"]["code"]) == (400, "scope_required")
+        assert "OpenAI-Organization" in refused["error"]["message"]
+        status, found = await account(bed, **credential, **{"OpenAI-Organization": "acme"})
+        assert (status, found["identity"]["subject"]) == (200, "u-alice-0001")
+        assert (await account(bed, **credential, **{"OpenAI-Organization": "nowhere"}))[0] == 401
+    assert server.hits["of-alice"] == 1
+    assert "of-alice" not in other.hits
 
 
 async def test_who_is_blocked_is_told_so_and_nothing_else(redis: RedisServer, tmp_path: Path) -> None:

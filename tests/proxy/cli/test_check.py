@@ -237,6 +237,16 @@ async def test_an_empty_directory_has_no_ring_and_the_command_that_makes_it_is_n
     assert "nobody is a member" in answer.lines("warning")[0]
 
 
+async def test_a_redis_that_may_throw_away_who_is_blocked_is_a_fault(
+    deployment: Deployment, own_redis: RedisServer
+) -> None:
+    own_redis.command("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+    async with issuer_and_directory(own_redis) as issuer, Simulator(SOUND) as simulator:
+        deployment.configure(engines=engine(simulator.url), issuer=issuer, redis=own_redis.url)
+        (fault,) = (await deployment.check("--json")).lines("fault")
+    assert "maxmemory-policy: allkeys-lru" in fault
+
+
 async def test_a_ring_on_its_way_to_a_key_which_is_not_configured_is_a_fault(
     deployment: Deployment, redis: RedisServer
 ) -> None:

@@ -23,7 +23,7 @@ from proxy.refusals import InvalidToken
     ],
 )
 async def test_a_form_that_is_not_accepted_here_is_refused(token: str, reason: Reason) -> None:
-    opaque = OpaqueTokens((), issuers=(), issuer_of_workspace=lambda _: None)
+    opaque = OpaqueTokens((), issuers=(), issuer_of_workspace=lambda _: None, key=b"secret")
     callers = Callers(TrustedIssuers((), clock=lambda: 0.0), opaque=opaque)
     shown = Shown(headers=(("x-api-key", token),), method="POST", path="/v1/chat/completions", workspace="acme")
     with pytest.raises(InvalidToken) as caught:

@@ -52,7 +52,7 @@ async def asking(
     provider: CertifiedProvider, bounds: Bounds | None = None, **introspection: object
 ) -> AsyncIterator[OpaqueTokens]:
     async with open_introspection(
-        (rules(provider, **introspection),), issuer_of_workspace=lambda _: None, clock=time.time, bounds=bounds
+        (rules(provider, **introspection),), issuer_of_workspace=lambda _: None, key=b"", clock=time.time, bounds=bounds
     ) as opaque:
         yield opaque
 

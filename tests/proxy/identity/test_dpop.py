@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from joserfc.jwk import ECKey, RSAKey
+from joserfc.jwk import ECKey, OKPKey, RSAKey
 
 from proxy.identity.dpop import ACCEPTED_SECONDS, Proof, checked_proof
 from proxy.identity.proof_reasons import ProofReason, invalid_proof
@@ -315,3 +315,15 @@ def test_garbage_is_refused_and_never_a_fault(text: str) -> None:
 
 def _decoded(text: str) -> bytes:
     return urlsafe_b64decode(text + "=" * (-len(text) % 4))
+
+
+def test_a_token_bound_to_a_key_that_nobody_holds_is_nobodys() -> None:
+    """Under the neutral point of the curve one signature fits every proof: whoever steals the token could use it."""
+    neutral = (1).to_bytes(32, "little")
+    jwk = {"kty": "OKP", "crv": "Ed25519", "x": base64url(neutral)}
+    honest = DpopClient("Ed25519", clock=fixed_clock).proof(TOKEN, URL, header={"jwk": jwk})
+    forged = honest.rpartition(".")[0] + "." + base64url(neutral + bytes(32))
+    thumbprint = OKPKey.import_key(dict(jwk)).thumbprint()
+    with pytest.raises(InvalidProof) as refused:
+        check(forged, key=thumbprint)
+    assert refused.value.reason == ProofReason.KEY.value

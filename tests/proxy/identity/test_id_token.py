@@ -117,7 +117,7 @@ def test_a_nonce_that_nobody_sent_belongs_to_another_sign_in() -> None:
         judged(sent=None)
 
 
-@pytest.mark.parametrize("payload_type", ["Bearer", "Refresh", "Offline", "Logout"])
+@pytest.mark.parametrize("payload_type", ["Bearer", "DPoP", "Refresh", "Offline", "Logout"])
 def test_keycloaks_other_tokens_are_no_id_tokens(payload_type: str) -> None:
     claims: dict[str, Json] = {"iss": ISSUER, "aud": "us", "sub": "u", "iat": NOW, "exp": NOW + 9, "typ": payload_type}
     with pytest.raises(IdTokenRefusedError, match="typ"):

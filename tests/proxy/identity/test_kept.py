@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
@@ -33,3 +33,14 @@ def test_what_a_personal_token_proves_is_not_kept_and_so_never_widened() -> None
     for limited in (replace(WHOLE, token_id="t"), replace(WHOLE, projects=frozenset({("acme", "apollo")}))):
         with pytest.raises(ValueError, match="personal access token"):
             identity_to_json(limited)
+
+
+def test_for_whom_a_front_end_speaks_is_not_kept_and_so_never_widened() -> None:
+    for limited in (replace(WHOLE, actor=WHOLE), replace(WHOLE, workspaces=frozenset({"acme"}))):
+        with pytest.raises(ValueError, match="front end"):
+            identity_to_json(limited)
+
+
+def test_nothing_that_an_identity_has_is_lost_without_a_word() -> None:
+    refused = {"token_id", "projects", "actor", "workspaces"}
+    assert set(identity_to_json(WHOLE)) | refused == {field.name for field in fields(Identity)}

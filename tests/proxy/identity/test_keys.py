@@ -8,11 +8,11 @@ import warnings
 import pytest
 from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
 
-from proxy.identity.keys import KeysRefusedError, NoSuchKeyError, key_set
+from proxy.identity.keys import KeysRefusedError, NoSuchKeyError, key_set, verification_key
 from proxy.identity.reasons import Reason
 from proxy.identity.token import compact_token
 from proxy.refusals import InvalidToken
-from tests.parts.tokens import ABSENT, TokenMint, signing_key
+from tests.parts.tokens import ABSENT, TokenMint, base64url, signing_key
 from tests.proxy.identity.judging import judged, mint
 
 ALGORITHMS = ("RS256", "PS256", "ES256", "ES384", "EdDSA", "Ed25519")
@@ -195,3 +195,61 @@ def test_the_order_of_the_keys_makes_no_other_set() -> None:
     jwks = [key.jwk() for key in mint("RS256", "ES256").keys]
     assert key_set(document(*jwks)) == key_set(document(*reversed(jwks)))
     assert key_set(document(*jwks)) != key_set(document(jwks[0]))
+
+
+FIELD = 2**255 - 19
+CURVE = -121665 * pow(121666, -1, FIELD) % FIELD
+Point = tuple[int, int]
+
+
+def added(a: Point, b: Point) -> Point:
+    """The sum of two points of edwards25519 (RFC 8032 section 5.1)."""
+    product = CURVE * a[0] * b[0] * a[1] * b[1]
+    x = (a[0] * b[1] + b[0] * a[1]) * pow(1 + product, -1, FIELD)
+    y = (a[1] * b[1] + a[0] * b[0]) * pow(1 - product, -1, FIELD)
+    return x % FIELD, y % FIELD
+
+
+def point_of_order_8() -> Point:
+    """Any point, times the order of the large group: of these, one whose multiples are eight."""
+    order, y = 2**252 + 27742317777372353535851937790883648493, 2
+    while True:
+        y += 1
+        square = (y * y - 1) * pow(CURVE * y * y + 1, -1, FIELD) % FIELD
+        x = pow(square, (FIELD + 3) // 8, FIELD)
+        x = x if x * x % FIELD == square else x * pow(2, (FIELD - 1) // 4, FIELD) % FIELD
+        if x * x % FIELD != square:
+            continue
+        point, total = (x, y), (0, 1)
+        for bit in f"{order:b}":
+            total = added(total, total)
+            total = added(total, point) if bit == "1" else total
+        if added(added(total, total), added(total, total)) != (0, 1):
+            return total
+
+
+def weak_points() -> list[bytes]:
+    """Every spelling of every point under which a signature says nothing of who made it."""
+    step, point = point_of_order_8(), (0, 1)
+    ys = set()
+    for _ in range(8):
+        point = added(point, step)
+        ys.add(point[1])
+    spelt = [y + more for y in ys for more in (0, FIELD) if y + more < 2**255]
+    return [(y | sign << 255).to_bytes(32, "little") for y in spelt for sign in (0, 1)]
+
+
+def test_an_ed25519_key_that_anybody_could_sign_with_is_none() -> None:
+    """OpenSSL takes points of small order for keys: the signature of `forged` in test_dpop needs no private one."""
+    points = weak_points()
+    assert len(points) == 14
+    assert (1).to_bytes(32, "little") in points
+    for point in points:
+        assert verification_key({"kty": "OKP", "crv": "Ed25519", "x": base64url(point)}) is None
+
+
+def test_an_ed25519_key_has_one_spelling() -> None:
+    for y in (FIELD + 3, FIELD + 4, 2**255 - 1):
+        for sign in (0, 1):
+            x = base64url((y | sign << 255).to_bytes(32, "little"))
+            assert verification_key({"kty": "OKP", "crv": "Ed25519", "x": x}) is None

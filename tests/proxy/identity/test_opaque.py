@@ -17,12 +17,13 @@ from proxy.refusals import DirectoryUnavailable, InvalidToken, IssuerUnavailable
 from tests.parts.introspection_server import IntrospectionServer, http
 
 ACME, GLOBEX, WITHOUT = "https://a.example", "https://g.example", "https://without.example"
-WORKSPACES = {"acme": ACME, "globex": GLOBEX, "initech": WITHOUT, "orphan": "https://nobody.example"}
+KEY = b"the same in all workers of a deployment"
+WORKSPACES = {"acme": ACME, "hooli": ACME, "globex": GLOBEX, "initech": WITHOUT, "orphan": "https://nobody.example"}
 
 
 @asynccontextmanager
 async def opened(*settings: Issuer) -> AsyncIterator[OpaqueTokens]:
-    async with open_introspection(settings, issuer_of_workspace=WORKSPACES.get, clock=time.time) as opaque:
+    async with open_introspection(settings, issuer_of_workspace=WORKSPACES.get, key=KEY, clock=time.time) as opaque:
         yield opaque
 
 
@@ -127,12 +128,53 @@ async def test_the_second_time_too_it_is_as_quick_as_for_a_wrong_token(
     assert len(acme.asked) + len(globex.asked) == 2
 
 
+@pytest.mark.parametrize("second", ["hooli", "no-such-workspace", "nobody-of-this-name", "globex"])
+@pytest.mark.parametrize("first", ["acme", "no-such-workspace"])
+async def test_a_refusal_under_one_workspace_makes_none_quicker_under_another(
+    both: OpaqueTokens, acme: IntrospectionServer, globex: IntrospectionServer, first: str, second: str
+) -> None:
+    """Who knows one workspace of an issuer would else find its others, by a wrong token that was just refused."""
+    await refusal(both, "wrong", first)
+    await refusal(both, "wrong", second)
+    assert len(acme.asked) + len(globex.asked) == (1 if first == second else 2)
+
+
+async def test_at_once_too_a_wrong_token_is_asked_about_under_each_workspace(
+    both: OpaqueTokens, acme: IntrospectionServer, globex: IntrospectionServer
+) -> None:
+    names = ("acme", "hooli", "no-such-workspace")
+    await asyncio.gather(*(refusal(both, "wrong", name) for name in names * 3))
+    assert len(acme.asked) + len(globex.asked) == len(names)
+
+
+async def test_a_good_token_is_asked_about_once_for_all_workspaces(
+    both: OpaqueTokens, acme: IntrospectionServer
+) -> None:
+    for name in ("acme", "hooli", "acme"):
+        assert (bearer(await both.judged("of-acme", name))).issuer == ACME
+    assert acme.asked == ["of-acme"]
+
+
 async def test_one_workspace_that_does_not_exist_always_asks_the_same_issuer(
     both: OpaqueTokens, acme: IntrospectionServer, globex: IntrospectionServer
 ) -> None:
     for number in range(8):
         await refusal(both, f"wrong-{number}", "no-such-workspace")
     assert sorted((len(acme.asked), len(globex.asked))) == [0, 8]
+
+
+async def test_a_workspace_that_does_not_exist_asks_the_same_issuer_on_every_worker(
+    both: OpaqueTokens, acme: IntrospectionServer, globex: IntrospectionServer
+) -> None:
+    """Else, while one of the two is slow or away, a name that is so here and not there would be nobody's."""
+    async with opened(*(one.rules for one in both.introspectors)) as next_worker:
+        for number in range(16):
+            before = len(acme.asked)
+            for worker in (both, next_worker):
+                await refusal(worker, "wrong", f"no-such-{number}")
+            assert len(acme.asked) - before in {0, 2}
+    assert acme.asked
+    assert globex.asked
 
 
 async def test_while_all_issuers_are_away_a_workspace_that_does_not_exist_is_503_as_well(
@@ -173,7 +215,7 @@ async def test_without_a_directory_nobody_is_asked(acme: IntrospectionServer, gl
         raise DirectoryUnavailable("away")
 
     settings = (acme.issuer(name=ACME), globex.issuer(name=GLOBEX))
-    async with open_introspection(settings, issuer_of_workspace=away, clock=time.time) as opaque:
+    async with open_introspection(settings, issuer_of_workspace=away, key=KEY, clock=time.time) as opaque:
         with pytest.raises(DirectoryUnavailable):
             bearer(await opaque.judged("of-acme", "acme"))
     assert acme.asked == []

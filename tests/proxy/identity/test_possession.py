@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from hashlib import sha256
 
 import pytest
@@ -20,7 +21,7 @@ from proxy.identity.shown import Shown
 from proxy.identity.token import VerifiedToken
 from proxy.refusals import CredentialRequired, DirectoryUnavailable, InvalidProof, InvalidRequest, InvalidToken, Refusal
 from tests.parts.dpop import DpopClient
-from tests.parts.tokens import IssuerServer, TokenMint, base64url
+from tests.parts.tokens import ABSENT, IssuerServer, TokenMint, base64url
 
 URL = "https://llm.example.com"
 PATH = "/v1/chat/completions"
@@ -216,6 +217,13 @@ async def test_a_door_that_checks_no_proofs_lets_in_bearer_tokens_only(door: Doo
         [],
         "jkt",
         {"jkt": X5T, "kid": "1"},
+        {"jkt": X5T, "kc-jkt-type": "Client-Attestation"},
+        {"jkt": X5T, "kc-jkt-type": "dpop"},
+        {"jkt": X5T, "kc-jkt-type": None},
+        {"jkt": X5T, "kc-jkt-type": ["DPoP"]},
+        {"jkt": X5T, "kc-jkt-type": "DPoP", "kid": "1"},
+        {"kc-jkt-type": "DPoP"},
+        {"x5t#S256": X5T, "kc-jkt-type": "DPoP"},
         {"jwk": {"kty": "EC"}},
         {"x5t": "AAAA"},
         {"jku": "https://evil.example"},
@@ -236,6 +244,39 @@ def test_a_binding_that_is_not_understood_as_a_whole_is_refused(cnf: object) -> 
     with pytest.raises(InvalidToken) as caught:
         identify(VerifiedToken("https://i", "at+jwt", claims), rules=rules, now=now)  # type: ignore[arg-type]
     assert caught.value.reason == Reason.SENDER_CONSTRAINED.value
+
+
+KEYCLOAK = Issuer(issuer="https://i", audiences=("a",), token_types=("JWT",), payload_type="Bearer")
+
+
+def keycloaks(**claims: object) -> Identity | Bound:
+    now = 1_900_000_000.0
+    body = {"iss": "https://i", "sub": "s", "aud": "a", "exp": now + 60} | claims
+    return identify(VerifiedToken("https://i", "JWT", body), rules=KEYCLOAK, now=now)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("cnf", [{"jkt": X5T}, {"jkt": X5T, "kc-jkt-type": "DPoP"}], ids=str)
+def test_keycloaks_bound_token_is_bound_to_its_key(cnf: dict[str, str]) -> None:
+    """Its payload `typ` is "DPoP" in place of "Bearer" (`DPoPUtil.transformAccessToken`), and 26.7 also says of the
+    thumbprint what it is of."""
+    found = keycloaks(typ="DPoP", cnf=cnf)
+    assert isinstance(found, Bound)
+    assert found.confirmation == Confirmation(key=X5T)
+
+
+@pytest.mark.parametrize("cnf", [ABSENT, {"x5t#S256": X5T}, None, ["jkt"], "jkt"], ids=str)
+@pytest.mark.parametrize("kind", ["DPoP", "dpop", "ID"])
+def test_keycloaks_word_that_a_token_is_bound_counts_with_the_key_alone(kind: str, cnf: object) -> None:
+    with pytest.raises(InvalidToken) as caught:
+        keycloaks(typ=kind, **({} if cnf is ABSENT else {"cnf": cnf}))
+    assert caught.value.reason == Reason.NOT_AN_ACCESS_TOKEN.value
+
+
+def test_where_another_payload_type_is_required_dpop_is_none() -> None:
+    rules = replace(KEYCLOAK, payload_type="access")
+    claims = {"iss": "https://i", "sub": "s", "aud": "a", "exp": 1e9 + 60, "typ": "DPoP", "cnf": {"jkt": X5T}}
+    with pytest.raises(InvalidToken):
+        identify(VerifiedToken("https://i", "JWT", claims), rules=rules, now=1e9)  # type: ignore[arg-type]
 
 
 def test_what_is_remembered_of_a_bound_token_is_no_identity() -> None:
