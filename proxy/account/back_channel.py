@@ -71,11 +71,13 @@ class BackChannel:
         longest = max(provider.rules.max_lifetime, self.sessions.absolute) + provider.rules.leeway
         until = int(self.clock() + min(longest, LONGEST_SECONDS - _SPARE_SECONDS)) + 1
         at = int(logout.issued_at)
-        if logout.session is not None:
-            endings = [Ending("session", logout.issuer, logout.session, at, until)]
-        else:
-            members = _members(provider, logout, found)
+        members = _members(provider, logout, found)
+        if logout.session is None:
             endings = [Ending("subject", logout.issuer, member, at, until) for member in members]
+        else:
+            # Many issuers name the session in ID tokens alone. An access token without a name may be one of it.
+            unnamed = [Ending("unnamed", logout.issuer, member, at, until) for member in members]
+            endings = [Ending("session", logout.issuer, logout.session, at, until), *unnamed]
         try:
             await self.store.change(end(*endings))
         except StoreUnavailable as error:

@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from proxy.identity import Identity
 
-Of = Literal["session", "subject", "token"]
+Of = Literal["session", "unnamed", "subject", "token"]
 
 LONGEST_SECONDS: Final = 366 * 24 * 3600
 """No credential lives longer, so no ending needs to."""
@@ -20,8 +20,9 @@ LONGEST_SECONDS: Final = 366 * 24 * 3600
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """`of` a session of the issuer (`sid`), of all that an issuer gave a subject until then, or of a personal access
-    token, whose issuer is "". `at` and `until` are Unix seconds: from when it holds, and until when it must be known.
+    """`of` a session of the issuer (`sid`), of all that an issuer gave a subject until then (of that alone which names no
+    session: "unnamed"), or of a personal access token, whose issuer is "". `at` and `until` are Unix seconds: from when
+    it holds, and until when it must be known.
     """
 
     of: Of
@@ -40,21 +41,27 @@ class Endings:
     def has_ended(self, identity: Identity) -> bool:
         """Whether what the identity rests on is over.
 
-        A subject's ending ends what was issued in its very second, too, and what does not tell when it was issued. It
+        An ending ends what was issued in its very second, too, and what does not tell when it was issued; what was
+        issued later, an issuer meant to give, also where it gives a new session the name of an ended one. An ending
         does not end the subject's personal access tokens, which have endings of their own.
         """
         if not self.records:
             return False
         if identity.token_id is not None:
             return record_name("token", "", identity.token_id) in self.records
-        issuer = identity.issuer
-        if identity.session is not None and record_name("session", issuer, identity.session) in self.records:
-            return True
-        ending = self.records.get(record_name("subject", issuer, identity.subject))
-        return ending is not None and (identity.issued_at is None or identity.issued_at < ending.at + 1)
+        issuer, session = identity.issuer, identity.session
+        narrow = record_name("unnamed", issuer, identity.subject)
+        if session is not None:
+            narrow = record_name("session", issuer, session)
+        found = (self.records.get(name) for name in (narrow, record_name("subject", issuer, identity.subject)))
+        return any(ending is not None and _was_issued_before(identity, ending) for ending in found)
 
 
 NOTHING_ENDED: Final = Endings()
+
+
+def _was_issued_before(identity: Identity, ending: Ending) -> bool:
+    return identity.issued_at is None or identity.issued_at < ending.at + 1
 
 
 def record_name(of: Of, issuer: str, name: str) -> str:
@@ -89,7 +96,12 @@ def parse_endings(records: Iterable[tuple[str, str]]) -> tuple[Endings, tuple[st
 
 
 _FOR_EVER: Final = 10**15
-_KINDS: Final[Mapping[str, Of]] = {"session": "session", "subject": "subject", "token": "token"}
+_KINDS: Final[Mapping[str, Of]] = {
+    "session": "session",
+    "unnamed": "unnamed",
+    "subject": "subject",
+    "token": "token",
+}
 
 
 def _ending(name: str, value: str) -> Ending | None:

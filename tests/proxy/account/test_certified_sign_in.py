@@ -67,6 +67,10 @@ async def test_sign_in_and_signed_out_everywhere_by_the_provider(gate: Served, s
         assert time.monotonic() - began < 5
         await asyncio.sleep(0.02)
     assert {await account(gate, cookie) for _ in range(8)} == {303}
+    # Its access tokens name no session.
+    while {await status_of(gate, signed_in.access_token) for _ in range(4)} != {401}:
+        assert time.monotonic() - began < 5
+        await asyncio.sleep(0.02)
     hits = await gate.provider.admin(session, "GET", "/admin/hits")
     assert hits.get("ev:backchannel.success") == 1
     assert "ev:backchannel.error" not in hits
