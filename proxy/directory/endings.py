@@ -21,8 +21,8 @@ LONGEST_SECONDS: Final = 366 * 24 * 3600
 @dataclass(frozen=True, slots=True)
 class Ending:
     """`of` a session of the issuer (`sid`), of all that an issuer gave a subject until then ("unnamed": as far as that
-    names no session), or of a personal access token, whose issuer is "". `at` and `until` are Unix seconds: from when it
-    holds, and until when it must be known.
+    names no session), or of a personal access token, whose issuer is "". `at` and `until` are Unix seconds: from when
+    it holds, and until when it must be known.
     """
 
     of: Of
