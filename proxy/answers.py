@@ -104,8 +104,10 @@ _PAGE: Final = (
 )
 
 
-def page_answer(request: web.BaseRequest, record: Record, page: PageAnswer) -> web.StreamResponse:
-    """One of saltgate's own pages."""
+def page_answer(
+    request: web.BaseRequest, record: Record, page: PageAnswer, *, last: bool = False
+) -> web.StreamResponse:
+    """One of saltgate's own pages. `last`: its connection ends with it."""
     if page.refusal is None:
         record.answered(page.status)
         record.ended("ok")
@@ -114,7 +116,7 @@ def page_answer(request: web.BaseRequest, record: Record, page: PageAnswer) -> w
     lines = "".join(f"{name}: {value}\r\n" for name, value in page.headers)
     if page.body is not None:
         lines += f"Content-Type: {page.content_type}\r\n"
-    answer = Answer(request)
+    answer = Answer(request, last=last)
     answer.whole(page.status, _PAGE + lines.encode("ascii") + answer_headers(record), page.body or b"")
     return answer
 

@@ -190,6 +190,9 @@ class Asked(NamedTuple):
 class Gateway:
     """What one worker needs to serve. `draining`, once set, lets no request be taken any more.
 
+    `pace` is that of refusals, `page_pace` that of our own pages, which are open to everybody: a flood of the one
+    delays nobody at the other.
+
     `wall_clock` is Unix seconds: the same moment on every machine, as far as their clocks agree.
     """
 
@@ -206,6 +209,7 @@ class Gateway:
     policy: Policy
     wall_clock: Callable[[], float]
     pace: Pace = field(default_factory=Pace)
+    page_pace: Pace = field(default_factory=Pace)
     draining: bool = False
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -255,8 +259,7 @@ class Gateway:
         """The refusal's answer: in its turn, where nobody knows whom it is for."""
         last = False
         if record.issuer is None and not isinstance(refusal, Draining):
-            head_bytes = sum(len(name) + len(value) for name, value in request.raw_headers)
-            last = not await self.pace.turn(head_bytes)
+            last = not await self.pace.turn(_head_bytes(request))
         return refusal_answer(request, refusal, dialect, record, self.policy.public_url, last=last)
 
     async def _serve(self, request: web.BaseRequest, route: Route, record: Record) -> web.StreamResponse:
@@ -274,7 +277,8 @@ class Gateway:
         if isinstance(route.wanted, Preflight):
             return preflight_answer(request, record, route.wanted)
         if isinstance(route.wanted, Page):
-            return page_answer(request, record, await self._visited(request, route.wanted))
+            page = await self._visited(request, route.wanted)
+            return page_answer(request, record, page, last=not await self.page_pace.turn(_head_bytes(request)))
         for traceparent in request.headers.getall("traceparent", ())[:1]:
             record.link(traceparent)
         admission = await self._admit(request, route, record)
@@ -442,3 +446,7 @@ class Gateway:
             body=body,
             certificate=self.policy.certificates.of(request),
         )
+
+
+def _head_bytes(request: web.BaseRequest) -> int:
+    return sum(len(name) + len(value) for name, value in request.raw_headers)
