@@ -133,7 +133,9 @@ def _for_browsers(
     )
     tokens = TokenSection(
         tokens=around.tokens,
+        sessions=sessions,
         visitors=visitors,
+        public_url=around.public_url,
         pace=around.token_pace,
         default_lifetime=around.token_settings.default_lifetime,
         max_lifetime=around.token_settings.max_lifetime,
