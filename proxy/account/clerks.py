@@ -116,7 +116,7 @@ def _for_browsers(
     seen: tuple[LoginSeen, ...],
 ) -> Mapping[Page, Clerk]:
     cookies = cookies_of(around.public_url)
-    visitors = Visitors(sessions, around.directory, cookies, origin=origin_of(around.public_url))
+    visitors = Visitors(sessions, around.directory, cookies, origin=origin_of(around.public_url), issuers=providers)
     sign_in = SignIn(
         providers=providers,
         seal=AttemptSeal(around.isolation_secrets),
