@@ -57,7 +57,7 @@ async def test_sign_in_and_signed_out_everywhere_by_the_provider(gate: Served, s
     assert await status_of(gate, signed_in.access_token) != 401
 
     # She signs out at the provider itself, which tells the gate by its back channel.
-    told = (await gate.provider.admin(session, "GET", "/admin/hits")).get("ev:backchannel.success", 0)
+    told = int(str((await gate.provider.admin(session, "GET", "/admin/hits")).get("ev:backchannel.success", 0)))
     async with session.get(f"{gate.provider.issuer}/session/end") as answer:
         form = dict(re.findall(r'name="([^"]+)" value="([^"]+)"', await answer.text()))
     form["logout"] = "yes"
