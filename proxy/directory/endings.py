@@ -6,23 +6,30 @@ each worker's view of the directory knows it within a second (contract section 4
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from proxy.identity import Identity
 
-Of = Literal["session", "unnamed", "subject", "token"]
+Of = Literal["session", "unnamed", "subject", "issuer", "token"]
 
 LONGEST_SECONDS: Final = 366 * 24 * 3600
 """No credential lives longer, so no ending needs to."""
+
+MOST_OF_ISSUER: Final = 5000
+"""Each worker reads all endings at each change: no issuer may have so many that others' callers feel it."""
+
+
+EVERYBODY: Final = "everybody"
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
     """`of` a session of the issuer (`sid`), of all that an issuer gave a subject until then ("unnamed": as far as that
-    names no session), or of a personal access token, whose issuer is "". `at` and `until` are Unix seconds: from when
-    it holds, and until when it must be known.
+    names no session), of all that the issuer gave anybody (its `name` is EVERYBODY), or of a personal access token,
+    whose issuer is "". `at` and `until` are Unix seconds: from when it holds, and until when it must be known.
     """
 
     of: Of
@@ -53,7 +60,8 @@ class Endings:
         narrow = record_name("unnamed", issuer, identity.subject)
         if session is not None:
             narrow = record_name("session", issuer, session)
-        found = (self.records.get(name) for name in (narrow, record_name("subject", issuer, identity.subject)))
+        wide = record_name("subject", issuer, identity.subject), record_name("issuer", issuer, EVERYBODY)
+        found = (self.records.get(name) for name in (narrow, *wide))
         return any(ending is not None and _was_issued_before(identity, ending) for ending in found)
 
 
@@ -79,6 +87,26 @@ def over(endings: Endings, now: float) -> tuple[str, ...]:
     return tuple(name for name, ending in endings.records.items() if ending.until < now)
 
 
+def folded(endings: Iterable[Ending]) -> tuple[tuple[Ending, ...], tuple[str, ...]]:
+    """For each issuer that has more than MOST_OF_ISSUER, one ending in place of the oldest, and the records that it
+    stands for: whoever signed in before that signs in anew, and nobody whose sign-in was ended comes back.
+    """
+    by_issuer: defaultdict[str, list[Ending]] = defaultdict(list)
+    for ending in endings:
+        if ending.of != "token":
+            by_issuer[ending.issuer].append(ending)
+    wide: list[Ending] = []
+    gone: list[str] = []
+    for issuer, its in by_issuer.items():
+        if len(its) > MOST_OF_ISSUER:
+            # By a quarter more than need be, so that not each further ending is folded by itself.
+            old = sorted(its, key=lambda ending: ending.at)[: -(MOST_OF_ISSUER * 3 // 4)]
+            at, until = old[-1].at, max(ending.until for ending in old)
+            wide.append(Ending("issuer", issuer, EVERYBODY, at, until))
+            gone += [record_name(ending.of, issuer, ending.name) for ending in old if ending.of != "issuer"]
+    return tuple(wide), tuple(gone)
+
+
 def parse_endings(records: Iterable[tuple[str, str]]) -> tuple[Endings, tuple[str, ...]]:
     """The endings, and the names of the records that are none.
 
@@ -100,6 +128,7 @@ _KINDS: Final[Mapping[str, Of]] = {
     "session": "session",
     "unnamed": "unnamed",
     "subject": "subject",
+    "issuer": "issuer",
     "token": "token",
 }
 
