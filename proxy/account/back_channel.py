@@ -56,15 +56,12 @@ class BackChannel:
 
     async def _carry_out(self, provider: LoginProvider, logout: Logout) -> None:
         once = f"logout {logout.issuer} {logout.id}"
-        if not await self.sessions.first_time(once, seconds=2 * (LATEST_SECONDS + provider.rules.leeway)):
+        if await self.sessions.was_seen(once):
             raise invalid_token(Reason.REPLAYED)
-        try:
-            found = await self.sessions.end_all(logout.issuer, session=logout.session, subject=logout.subject)
-            await self._end_tokens(provider, logout, found)
-        except DirectoryUnavailable:
-            # What was not done may be told again.
-            await self.sessions.forget(once)
-            raise
+        found = await self.sessions.end_all(logout.issuer, session=logout.session, subject=logout.subject)
+        await self._end_tokens(provider, logout, found)
+        # Only now: what was done by half may be told again, and done twice it is the same.
+        await self.sessions.first_time(once, seconds=2 * (LATEST_SECONDS + provider.rules.leeway))
         _log.info("signed_out_by_issuer", issuer=logout.issuer, sessions=len(found))
 
     async def _end_tokens(self, provider: LoginProvider, logout: Logout, found: Sequence[Listed]) -> None:

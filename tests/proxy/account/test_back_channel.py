@@ -22,6 +22,7 @@ from proxy.directory.redis_store import RedisStore
 from proxy.directory.store import StoreUnavailable
 from proxy.identity.issuers import open_issuers
 from proxy.identity.login_provider import LoginProvider
+from proxy.refusals import DirectoryUnavailable
 from tests.parts.openid_provider import CLIENT, OpenIdProvider, Shown
 from tests.parts.redis_server import RedisServer
 from tests.parts.tokens import ABSENT, signing_key
@@ -310,7 +311,17 @@ class FailsOnce(RedisStore):
         return await super().change(deed)
 
 
-async def test_a_logout_that_was_half_carried_out_may_be_told_again(redis: RedisServer) -> None:
+class StaysAway(SessionStore):
+    """A Redis that is still away when what was begun is to be undone."""
+
+    async def forget(self, what: str) -> None:
+        raise DirectoryUnavailable("away")
+
+
+@pytest.mark.parametrize("kind", [SessionStore, StaysAway])
+async def test_a_logout_that_was_half_carried_out_may_be_told_again(
+    redis: RedisServer, kind: type[SessionStore]
+) -> None:
     async with (
         OpenIdProvider() as provider,
         open_issuers((provider.settings(),), clock=time.time) as issuers,
@@ -326,7 +337,7 @@ async def test_a_logout_that_was_half_carried_out_may_be_told_again(redis: Redis
         )
         store = FailsOnce(redis.settings())
         pool = connection_pool(redis.settings())
-        sessions = SessionStore(pool, clock=time.time, idle=60.0, absolute=60.0)
+        sessions = kind(pool, clock=time.time, idle=60.0, absolute=60.0)
         clerk = BackChannel(
             providers={provider.mint.issuer: login_provider}, sessions=sessions, store=store, clock=time.time
         )
