@@ -84,11 +84,15 @@ class SignIn:
                 raise
             return see_other(ACCOUNT)  # Signed in meanwhile, in another tab.
         provider = await self._provider(attempt, visit, answer)
-        if not await self.sessions.first_time(f"sign-in {answer['state']}", seconds=2 * ATTEMPT_SECONDS):
-            raise InvalidRequest("This sign-in was completed before. Sign in again.", reason="state_used")
+        once = f"sign-in {answer['state']}"
+        if await self.sessions.was_seen(once):
+            raise _used()
         redirect_uri = self.public_url + callback_path(provider.callback)
         code_answer = await provider.redeem(_code(answer), redirect_uri=redirect_uri, verifier=attempt.verifier)
         signed_in = await provider.signed_in(code_answer, nonce=attempt.nonce)
+        # Remembered when the code was good: invented ones fill no memory. Of several at once one is the first.
+        if not await self.sessions.first_time(once, seconds=2 * ATTEMPT_SECONDS):
+            raise _used()
         return await self._started(visit, signed_in, code_answer, attempt.return_to)
 
     def _chosen(self, issuer: str | None) -> LoginProvider | None:
@@ -162,6 +166,10 @@ class SignIn:
 def callback_path(name: str | None) -> str:
     """Where an issuer sends browsers back to, under our own address; `name` is that of its own callback."""
     return CALLBACK if name is None else f"{CALLBACK}/{name}"
+
+
+def _used() -> InvalidRequest:
+    return InvalidRequest("This sign-in was completed before. Sign in again.", reason="state_used")
 
 
 _OTHER_ISSUER: Final = "Another identity provider answered than the one that was asked. Sign in again."

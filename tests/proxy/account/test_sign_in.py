@@ -487,6 +487,17 @@ async def test_the_metadata_is_asked_for_once(scene: AccountScene) -> None:
     assert scene.provider.hits["discovery"] == before + 1
 
 
+async def test_invented_codes_leave_nothing_in_redis(scene: AccountScene, redis: RedisServer) -> None:
+    """Anybody can begin as many sign-ins as he likes, and come back from each."""
+    browser = scene.browser()
+    before = redis.command("DBSIZE")
+    for _ in range(10):
+        request = await browser.begin()
+        back = await browser.back(code="invented", state=request["state"], iss=scene.provider.mint.issuer)
+        assert (back.status, await scene.refusal()) == (400, "code_refused")
+    assert redis.command("DBSIZE") == before
+
+
 async def test_begun_sign_ins_leave_nothing_in_redis(scene: AccountScene, redis: RedisServer) -> None:
     before = redis.command("DBSIZE")
     for _ in range(20):
