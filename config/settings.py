@@ -165,6 +165,9 @@ class Login:
     # `/auth/callback`, its post-logout redirect URI `/auth/signed-out`, its back-channel logout URI
     # `/auth/backchannel-logout`. It may not be in `audiences`.
     client_id: Text | None = None
+    # Makes its redirect URI `/auth/callback/NAME`. Where people sign in at several issuers, each of them needs one that
+    # does not name itself in its answers (RFC 9207): else another of them could get its codes.
+    callback: Text | None = None
     client_secret: SecretValue | None = None  # Sent to the token endpoint; without one a public client.
     scopes: SomeOf[Text] = ("openid", "profile")  # What saltgate's own pages ask for; openid is among them.
     # The public client of `saltgate login`: device grant, or authorization code with PKCE to a loopback address (any

@@ -106,7 +106,7 @@ _PAGE: Final = (
 
 
 def page_answer(request: web.BaseRequest, record: Record, page: PageAnswer, *, last: bool) -> web.StreamResponse:
-    """One of saltgate's own pages."""
+    """One of saltgate's own pages. `last`: its connection ends with it."""
     if page.refusal is None:
         record.answered(page.status)
         record.ended("ok")

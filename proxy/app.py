@@ -116,6 +116,7 @@ class Gate:
         """Take no request any more; let the open ones finish for `seconds`, then end them honestly."""
         self.gateway.draining = True
         self.gateway.pace.end()
+        self.gateway.page_pace.end()
         self.front.close_idle()
         await self._until_quiet(seconds)
         self.gateway.relay.cut_all()

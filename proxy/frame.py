@@ -52,13 +52,16 @@ li button, button.small { width: auto; margin: 0; padding: .25rem .75rem; }
 _STYLE_HASH: Final = b64encode(hashlib.sha256(STYLE.encode("utf-8")).digest()).decode("ascii")
 
 
-def frame(title: str, body: str, *, wide: bool = False) -> str:
-    """A whole page. `body` is HTML whose values are escaped already; `title` is text."""
+def frame(title: str, body: str, *, wide: bool = False, leads_on: str | None = None) -> str:
+    """A whole page. `body` is HTML whose values are escaped already; `title` is text. The browser goes on by itself to
+    the address `leads_on`: told in the page, for a header so long is more than many a proxy in front of us takes.
+    """
     kind = ' class="wide"' if wide else ""
+    refresh = "" if leads_on is None else f'<meta http-equiv="refresh" content="0;url={escape(leads_on)}">\n'
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)} · saltgate</title>\n<style>{STYLE}</style>\n</head>\n"
+        f"{refresh}<title>{escape(title)} · saltgate</title>\n<style>{STYLE}</style>\n</head>\n"
         f"<body>\n<main{kind}>\n<h1>{escape(title)}</h1>\n{body}\n</main>\n</body>\n</html>\n"
     )
 

@@ -189,6 +189,9 @@ class Asked(NamedTuple):
 class Gateway:
     """What one worker needs to serve. `draining`, once set, lets no request be taken any more.
 
+    `pace` is that of refusals, `page_pace` that of our own pages, which are open to everybody: a flood of the one
+    delays nobody at the other.
+
     `wall_clock` is Unix seconds: the same moment on every machine, as far as their clocks agree.
     """
 
@@ -205,6 +208,7 @@ class Gateway:
     policy: Policy
     wall_clock: Callable[[], float]
     pace: Pace = field(default_factory=Pace)
+    page_pace: Pace = field(default_factory=Pace)
     draining: bool = False
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -254,13 +258,12 @@ class Gateway:
         """The refusal's answer: in its turn, where nobody knows whom it is for."""
         last = False
         if record.issuer is None and not isinstance(refusal, Draining):
-            last = await self._waited(request)
+            last = not await self.pace.turn(_head_bytes(request))
         return refusal_answer(request, refusal, dialect, record, self.policy.public_url, last=last)
 
     async def _waited(self, request: web.BaseRequest) -> bool:
         """Returns when it is the turn of somebody whom nobody knows; True where his connection is to end with that."""
-        head_bytes = sum(len(name) + len(value) for name, value in request.raw_headers)
-        return not await self.pace.turn(head_bytes)
+        return not await self.pace.turn(_head_bytes(request))
 
     async def _serve(self, request: web.BaseRequest, route: Route, record: Record) -> web.StreamResponse:
         if self.draining:
@@ -324,7 +327,9 @@ class Gateway:
                 request, maximum_bytes=MAXIMUM_FORM_BYTES, seconds=self.policy.request_seconds, types=FORMS
             )
         answer = await self.desk.serve(page, self._visit(request, body))
-        last = (page.is_for_anybody or answer.is_for_anybody) and await self._waited(request)
+        last = False
+        if page.is_for_anybody or answer.is_for_anybody:
+            last = not await self.page_pace.turn(_head_bytes(request))
         return page_answer(request, record, answer, last=last)
 
     async def _admit(self, request: web.BaseRequest, route: Route, record: Record) -> Admission:
@@ -450,3 +455,7 @@ class Gateway:
             body=body,
             certificate=self.policy.certificates.of(request),
         )
+
+
+def _head_bytes(request: web.BaseRequest) -> int:
+    return sum(len(name) + len(value) for name, value in request.raw_headers)

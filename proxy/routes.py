@@ -52,7 +52,10 @@ class ResourceMetadata:
 
 
 class Page(Enum):
-    """One of saltgate's own pages: exact method and path. Those of people begin with /auth/ or are under /account."""
+    """One of saltgate's own pages: exact method and path. Those of people begin with /auth/ or are under /account.
+
+    Under `CALLBACK` are those of issuers that have one of their own, by its name.
+    """
 
     SIGN_IN = ("GET", "/auth/login")
     CALLBACK = ("GET", "/auth/callback")
@@ -120,6 +123,8 @@ def find_route(method: str, target: str) -> Route:
     page = _PAGES.get((method, path))
     if page is not None:
         return Route(page, path)
+    if method == "GET" and _OWN_CALLBACK.fullmatch(path):
+        return Route(Page.CALLBACK, Page.CALLBACK.value[1] + "/{name}")
     workspace, project, rest = _scope_in_path(path)
     prefix = "" if workspace is None else "/w/{workspace}/p/{project}"
     generate = _GENERATE.get((method, rest))
@@ -163,6 +168,7 @@ def _metadata(method: str, resource: str) -> Route:
     return Route(ResourceMetadata(resource), METADATA_PATH)
 
 
+_OWN_CALLBACK: Final = re.compile(f"{Page.CALLBACK.value[1]}/{NAME.pattern}")
 _BASE: Final = re.compile(f"/w/{NAME.pattern}/p/{NAME.pattern}/v1")
 _UNDER_BASE: Final = re.compile(f"({_BASE.pattern})(?=[/?]|\\Z)")
 

@@ -56,26 +56,25 @@ class BackChannel:
 
     async def _carry_out(self, provider: LoginProvider, logout: Logout) -> None:
         once = f"logout {logout.issuer} {logout.id}"
-        if not await self.sessions.first_time(once, seconds=2 * (LATEST_SECONDS + provider.rules.leeway)):
+        if await self.sessions.was_seen(once):
             raise invalid_token(Reason.REPLAYED)
-        try:
-            found = await self.sessions.end_all(logout.issuer, session=logout.session, subject=logout.subject)
-            await self._end_tokens(provider, logout, found)
-        except DirectoryUnavailable:
-            # What was not done may be told again.
-            await self.sessions.forget(once)
-            raise
+        found = await self.sessions.end_all(logout.issuer, session=logout.session, subject=logout.subject)
+        await self._end_tokens(provider, logout, found)
+        # Only now: what was done by half may be told again, and done twice it is the same.
+        await self.sessions.first_time(once, seconds=2 * (LATEST_SECONDS + provider.rules.leeway))
         _log.info("signed_out_by_issuer", issuer=logout.issuer, sessions=len(found))
 
     async def _end_tokens(self, provider: LoginProvider, logout: Logout, found: Sequence[Listed]) -> None:
         longest = max(provider.rules.max_lifetime, self.sessions.absolute) + provider.rules.leeway
         until = int(self.clock() + min(longest, LONGEST_SECONDS - _SPARE_SECONDS)) + 1
         at = int(logout.issued_at)
-        if logout.session is not None:
-            endings = [Ending("session", logout.issuer, logout.session, at, until)]
-        else:
-            members = _members(provider, logout, found)
+        members = _members(provider, logout, found)
+        if logout.session is None:
             endings = [Ending("subject", logout.issuer, member, at, until) for member in members]
+        else:
+            # Many issuers name the session in ID tokens alone. An access token without a name may be one of it.
+            unnamed = [Ending("unnamed", logout.issuer, member, at, until) for member in members]
+            endings = [Ending("session", logout.issuer, logout.session, at, until), *unnamed]
         try:
             await self.store.change(end(*endings))
         except StoreUnavailable as error:

@@ -116,7 +116,7 @@ def _for_browsers(
     seen: tuple[LoginSeen, ...],
 ) -> Mapping[Page, Clerk]:
     cookies = cookies_of(around.public_url)
-    visitors = Visitors(sessions, around.directory, cookies, origin=origin_of(around.public_url))
+    visitors = Visitors(sessions, around.directory, cookies, origin=origin_of(around.public_url), issuers=providers)
     sign_in = SignIn(
         providers=providers,
         seal=AttemptSeal(around.isolation_secrets),
@@ -133,7 +133,9 @@ def _for_browsers(
     )
     tokens = TokenSection(
         tokens=around.tokens,
+        sessions=sessions,
         visitors=visitors,
+        public_url=around.public_url,
         pace=around.token_pace,
         default_lifetime=around.token_settings.default_lifetime,
         max_lifetime=around.token_settings.max_lifetime,

@@ -72,6 +72,7 @@ def signed_out_page(*, issuer: str | None, leads_on: str | None) -> str:
             "Signing out",
             '<p role="status">You are signed out here. Your browser goes on to your identity provider.</p>'
             f'<a class="button" href="{escape(leads_on)}">Go on</a>',
+            leads_on=leads_on,
         )
     there = (
         ""

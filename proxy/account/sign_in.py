@@ -25,7 +25,7 @@ from proxy.directory.membership import admit
 from proxy.identity import Identity
 from proxy.identity.login_provider import CodeAnswer, LoginProvider
 from proxy.identity.signed_in import SignedIn
-from proxy.refusals import InvalidRequest
+from proxy.refusals import InvalidRequest, IssuerUnavailable
 
 CALLBACK: Final = "/auth/callback"
 _LONGEST_CODE: Final = 4096
@@ -62,11 +62,12 @@ class SignIn:
         provider = self._chosen(asked.get("issuer"))
         if provider is None:
             return html_page(choice_page(self.providers, return_to))
+        await self._refuse_mixed_up(provider)
         # Kept where it is there: a second tab must not spoil the first one's sign-in.
         browser = self.cookies.sign_in.value(visit.headers) or fresh_value()
         attempt = fresh_attempt(provider.rules.issuer, return_to=return_to, now=self.clock())
         address = await provider.authorization_address(
-            redirect_uri=self._redirect_uri,
+            redirect_uri=self.public_url + callback_path(provider.callback),
             state=self.seal.seal(attempt, browser),
             nonce=attempt.nonce,
             verifier=attempt.verifier,
@@ -82,16 +83,17 @@ class SignIn:
             if await self.visitors.visitor(visit) is None:
                 raise
             return see_other(ACCOUNT)  # Signed in meanwhile, in another tab.
-        provider = await self._provider(attempt, answer)
-        if not await self.sessions.first_time(f"sign-in {answer['state']}", seconds=2 * ATTEMPT_SECONDS):
-            raise InvalidRequest("This sign-in was completed before. Sign in again.", reason="state_used")
-        code_answer = await provider.redeem(_code(answer), redirect_uri=self._redirect_uri, verifier=attempt.verifier)
+        provider = await self._provider(attempt, visit, answer)
+        once = f"sign-in {answer['state']}"
+        if await self.sessions.was_seen(once):
+            raise _used()
+        redirect_uri = self.public_url + callback_path(provider.callback)
+        code_answer = await provider.redeem(_code(answer), redirect_uri=redirect_uri, verifier=attempt.verifier)
         signed_in = await provider.signed_in(code_answer, nonce=attempt.nonce)
+        # Remembered when the code was good: invented ones fill no memory. Of several at once one is the first.
+        if not await self.sessions.first_time(once, seconds=2 * ATTEMPT_SECONDS):
+            raise _used()
         return await self._started(visit, signed_in, code_answer, attempt.return_to)
-
-    @property
-    def _redirect_uri(self) -> str:
-        return self.public_url + CALLBACK
 
     def _chosen(self, issuer: str | None) -> LoginProvider | None:
         if len(self.providers) == 1:
@@ -107,16 +109,34 @@ class SignIn:
             )
         return self.seal.open(answer.get("state", ""), browser, now=self.clock())
 
-    async def _provider(self, attempt: Attempt, answer: Mapping[str, str]) -> LoginProvider:
-        """The issuer that the browser was sent to, which must be the one that it comes from (RFC 9207 section 2.4)."""
+    async def _refuse_mixed_up(self, provider: LoginProvider) -> None:
+        """Among several issuers, one could send a browser on to another and get the code that comes of it, unless the
+        answer says from whom it is (RFC 9700 section 4.4): by `iss`, or by a redirect URI that only one issuer has.
+        """
+        if len(self.providers) == 1 or provider.callback is not None or (await provider.metadata()).names_itself:
+            return
+        _log.error(
+            "sign_in_could_be_mixed_up",
+            issuer=provider.rules.issuer,
+            remedy="set [issuers.login] callback, and register /auth/callback/NAME as the redirect URI",
+        )
+        raise IssuerUnavailable(
+            "Nobody can sign in at this identity provider before its set-up here is complete. Tell your administrator.",
+            reason="could_be_mixed_up",
+        )
+
+    async def _provider(self, attempt: Attempt, visit: Visit, answer: Mapping[str, str]) -> LoginProvider:
+        """The issuer that the browser was sent to, which must be the one that it comes from."""
         provider = self.providers.get(attempt.issuer)
         if provider is None:
             raise InvalidRequest("This identity provider is no longer used here. Sign in again.", reason="no_issuer")
+        if visit.path != callback_path(provider.callback):
+            raise InvalidRequest(_OTHER_ISSUER, reason="callback")
+        await self._refuse_mixed_up(provider)
+        # RFC 9207 section 2.4.
         is_named = "iss" in answer or (await provider.metadata()).names_itself
         if is_named and answer.get("iss") != attempt.issuer:
-            raise InvalidRequest(
-                "Another identity provider answered than the one that was asked. Sign in again.", reason="iss"
-            )
+            raise InvalidRequest(_OTHER_ISSUER, reason="iss")
         return provider
 
     async def _started(self, visit: Visit, signed_in: SignedIn, code_answer: CodeAnswer, return_to: str) -> PageAnswer:
@@ -141,6 +161,18 @@ class SignIn:
             await self.sessions.end(before)
         _log.info("signed_in", issuer=identity.issuer, subject=identity.subject)
         return see_other(return_to, self.cookies.session.set_to(cookie), self.cookies.sign_in.ended())
+
+
+def callback_path(name: str | None) -> str:
+    """Where an issuer sends browsers back to, under our own address; `name` is that of its own callback."""
+    return CALLBACK if name is None else f"{CALLBACK}/{name}"
+
+
+def _used() -> InvalidRequest:
+    return InvalidRequest("This sign-in was completed before. Sign in again.", reason="state_used")
+
+
+_OTHER_ISSUER: Final = "Another identity provider answered than the one that was asked. Sign in again."
 
 
 def _code(answer: Mapping[str, str]) -> str:

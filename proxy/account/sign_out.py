@@ -43,12 +43,10 @@ class SignOut:
         session = await self.sessions.find(cookie)
         await self.sessions.end(cookie)
         leads_on = None if session is None else await self._end_session_address(session)
-        headers: tuple[tuple[str, str], ...] = (self.cookies.session.ended(), self.cookies.sign_in.ended())
         if session is not None:
             _log.info("signed_out", issuer=session.identity.issuer, subject=session.identity.subject)
-        if leads_on is not None:
-            headers = (*headers, ("Refresh", f"0;url={leads_on}"))
         issuer = None if session is None else session.identity.issuer
+        headers = (self.cookies.session.ended(), self.cookies.sign_in.ended())
         return html_page(signed_out_page(issuer=issuer, leads_on=leads_on), headers=headers)
 
     async def ended(self, visit: Visit) -> PageAnswer:

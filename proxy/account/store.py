@@ -102,6 +102,10 @@ class SessionStore:
         answer = await self._command("SET", _once(what), "", "NX", "PX", _milliseconds(seconds))
         return bool(answer)
 
+    async def was_seen(self, what: str) -> bool:
+        """Whether `first_time` was asked about it."""
+        return bool(await self._command("EXISTS", _once(what)))
+
     async def forget(self, what: str) -> None:
         """Undo `first_time`: what was begun then did not come about."""
         await self._command("DEL", _once(what))

@@ -7,18 +7,20 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Final
 
+from proxy.account.cookies import fresh_value
 from proxy.account.pace import Pace
 from proxy.account.pages import hidden, html_page, section, see_other, sign_in_address
 from proxy.account.persons import Person
 from proxy.account.return_to import ACCOUNT
+from proxy.account.store import SessionStore
 from proxy.account.token_pages import LONGEST_NAME, checked_name
-from proxy.account.tokens import AccountTokens, Wish
+from proxy.account.tokens import AccountTokens, NewToken, Wish
 from proxy.account.visitors import Visitor, Visitors
 from proxy.desk import PageAnswer, Visit
 from proxy.directory.membership import admit
 from proxy.directory.token_store import OwnedToken
 from proxy.frame import frame
-from proxy.refusals import InvalidRequest
+from proxy.refusals import InvalidRequest, Refusal
 
 _DAY_SECONDS: Final = 24 * 3600
 _DAYS: Final = (7, 30, 90, 365)
@@ -31,7 +33,9 @@ class TokenSection:
     """
 
     tokens: AccountTokens
+    sessions: SessionStore
     visitors: Visitors
+    public_url: str
     pace: Pace
     default_lifetime: float
     max_lifetime: float
@@ -52,8 +56,22 @@ class TokenSection:
         person = _person(visitor)
         self.pace.take(person.owner)
         wish = Wish(checked_name(fields.get("name", "")), self._lifetime(fields.get("days", "")), None)
-        made = await self.tokens.create(person, wish)
-        return html_page(_made_page(made.token.text(), made.record.name))
+        made = await self._made_once(person, wish, f"token form {visitor.form_token} {fields.get('once', '')}")
+        if made is None:
+            return see_other(ACCOUNT)
+        return html_page(_made_page(made.token.text(), made.record.name, base_url=f"{self.public_url}/v1"))
+
+    async def _made_once(self, person: Person, wish: Wish, form: str) -> NewToken | None:
+        """The new token; None where this form has made one: whoever loads its page anew wants no second, which would be
+        good for months and in nobody's mind.
+        """
+        if not await self.sessions.first_time(form, seconds=self.sessions.absolute):
+            return None
+        try:
+            return await self.tokens.create(person, wish)
+        except Refusal:
+            await self.sessions.forget(form)
+            raise
 
     async def revoke(self, visit: Visit) -> PageAnswer:
         """POST /account/tokens/end: back to the account, where it is no longer."""
@@ -85,6 +103,7 @@ class TokenSection:
         )
         return (
             f'<form method="post" action="/account/tokens/make">{hidden(form_token)}'
+            f'<input type="hidden" name="once" value="{fresh_value()}">'
             '<label for="token-name">Name of a new token</label>'
             f'<input id="token-name" name="name" maxlength="{LONGEST_NAME}" required autocomplete="off">'
             f'<label for="token-days">It ends after</label><select id="token-days" name="days">{options}</select>'
@@ -115,11 +134,12 @@ def _day(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d")
 
 
-def _made_page(token: str, name: str) -> str:
+def _made_page(token: str, name: str, *, base_url: str) -> str:
     """The only page that ever holds a token's secret; it is not kept by the browser (`no-store`)."""
     body = (
         f'<p role="status">This is the token {escape(name)}. Copy it now: it is shown this once.</p>'
         f'<p><input readonly aria-label="The token" value="{escape(token)}" autocomplete="off" spellcheck="false"></p>'
+        f'<p>Programs take it as their API key, with the base URL <span class="code">{escape(base_url)}</span>.</p>'
         '<a class="button" href="/account">Done</a>'
     )
     return frame("Your new token", body, wide=True)

@@ -6,7 +6,7 @@ A session counts as long as the store has it, the directory knows of no end of i
 from __future__ import annotations
 
 import hmac
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -40,13 +40,16 @@ class Visitor:
 
 
 class Visitors:
-    """`origin` is this site's, as browsers write it (RFC 6454 section 6.2)."""
+    """`origin` is this site's, as browsers write it (RFC 6454 section 6.2); at `issuers` people sign in."""
 
-    def __init__(self, sessions: SessionStore, directory: Directory, cookies: Cookies, *, origin: str) -> None:
+    def __init__(
+        self, sessions: SessionStore, directory: Directory, cookies: Cookies, *, origin: str, issuers: Collection[str]
+    ) -> None:
         self._sessions = sessions
         self._directory = directory
         self._cookies = cookies
         self._origin = origin
+        self._issuers = issuers
 
     async def visitor(self, visit: Visit) -> Visitor | None:
         """Who is signed in at this browser; None where nobody is.
@@ -56,6 +59,10 @@ class Visitors:
         cookie = self._cookies.session.value(visit.headers)
         session = None if cookie is None else await self._sessions.find(cookie)
         if cookie is None or session is None:
+            return None
+        # An issuer that is no longer used here has no say in who anybody is, whatever it said before.
+        if session.identity.issuer not in self._issuers:
+            await self._sessions.end(cookie)
             return None
         snapshot = self._directory.current()
         try:

@@ -21,12 +21,13 @@ from config.load import load
 from config.settings import Directory as DirectorySettings
 from config.settings import Issuer as IssuerSettings
 from config.settings import Settings
-from proxy.app import configured_engine, issuer_tls
+from proxy.app import configured_engine, issuer_tls, public_url
 from proxy.assurance.engines import Engine, served_by
 from proxy.cli.check_engine import replica_lines
 from proxy.cli.check_images import image_lines
 from proxy.cli.check_introspection import introspection_lines
 from proxy.cli.check_redis import eviction_lines
+from proxy.cli.check_sign_in import sign_in_lines
 from proxy.cli.configuration import add_configuration, tell_faults
 from proxy.cli.lines import Level, Line
 from proxy.directory.connect import open_store, removal_policy
@@ -149,10 +150,21 @@ async def _check(settings: Settings, show: _Told | _Shown) -> None:
             )
             for issuer in settings.issuers
         ]
+        signing_in = [each for each in settings.issuers if each.login is not None and each.login.client_id is not None]
         parts = [
             tasks.create_task(_collected(lines))
             for issuer in issuers
-            for lines in (_issuer(issuer), introspection_lines(issuer.rules, session, tls.get(issuer.rules.issuer)))
+            for lines in (
+                _issuer(issuer),
+                introspection_lines(issuer.rules, session, tls.get(issuer.rules.issuer)),
+                sign_in_lines(
+                    issuer.rules,
+                    session,
+                    tls.get(issuer.rules.issuer),
+                    public_url=public_url(settings),
+                    alone=len(signing_in) == 1,
+                ),
+            )
         ]
         parts.append(tasks.create_task(_collected(_directory(settings))))
         for engine, configured in zip(engines, settings.engines, strict=True):

@@ -14,6 +14,7 @@ from proxy.cli.ask_gate import ask_gate
 from proxy.cli.sign_in import SignInFailed
 from proxy.cli.sign_in.web import open_web, shown
 from proxy.cli.signed_in import fresh_sign_in
+from proxy.identity.claims import LATEST_TIME
 from proxy.identity.token import Json
 
 ACCOUNT_PATH: Final = "/account"
@@ -55,7 +56,7 @@ def account_lines(gate: str, account: Mapping[str, Json], now: float) -> Iterato
         yield "client", _text(identity.get("client"))
         yield "groups", _groups(identity)
         expires_at = identity.get("expires_at")
-        if isinstance(expires_at, int | float):
+        if isinstance(expires_at, int | float) and 0 <= expires_at <= LATEST_TIME:
             yield "token", f"good for {max(0, round((expires_at - now) / 60))} more minutes"
     yield from _memberships(account)
 

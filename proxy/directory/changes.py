@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from proxy.directory.endings import LONGEST_SECONDS, Ending, over
+from proxy.directory.endings import LONGEST_SECONDS, Ending, folded, over
 from proxy.directory.endings import record_name as ending_record
 from proxy.directory.model import (
     Directory,
@@ -164,7 +164,17 @@ def end(*endings: Ending) -> Deed:
             raise ChangeRefused("an ending is kept for a year at most")
         known = records.endings.records
         new = tuple(ending for ending in (_no_earlier(ending, known) for ending in endings) if ending is not None)
-        return Change(endings=new, forgotten=over(records.endings, records.now) if new else ())
+        if not new:
+            return Change()
+        expired = over(records.endings, records.now)
+        left = {name: ending for name, ending in known.items() if name not in set(expired)}
+        left |= {ending_record(ending.of, ending.issuer, ending.name): ending for ending in new}
+        wide, gone = folded(left.values())
+        kept = tuple(each for each in new if ending_record(each.of, each.issuer, each.name) not in set(gone))
+        return Change(
+            endings=(*kept, *(ending for ending in (_no_earlier(each, known) for each in wide) if ending is not None)),
+            forgotten=(*expired, *gone),
+        )
 
     return decide
 

@@ -81,6 +81,11 @@ class LoginProvider:
     def rules(self) -> Issuer:
         return self._issuer.rules
 
+    @property
+    def callback(self) -> str | None:
+        """The name of its own redirect URI, where it has one."""
+        return self._login.callback
+
     async def metadata(self) -> ProviderMetadata:
         """Where its endpoints are, not older than some minutes unless it does not answer. Raises IssuerUnavailable."""
         async with self._fetching:

@@ -97,6 +97,30 @@ KEY = {"id": "k1", "secret": {"file": "salt"}}
             "issuers.0.login.client_secret",
             "line breaks",
         ),
+        (
+            "issuers",
+            [ISSUER | {"login": {"native_client_id": "cli", "callback": "acme"}}],
+            "issuers.0.login.callback",
+            "belongs to `client_id`",
+        ),
+        *(
+            (
+                "issuers",
+                [ISSUER | {"login": {"client_id": "web", "callback": callback}}],
+                "issuers.0.login.callback",
+                "small letters",
+            )
+            for callback in ("Acme", "a/b", "..", "a b", "a%2f", "x" * 64, "a\n")
+        ),
+        (
+            "issuers",
+            [
+                ISSUER | {"login": {"client_id": "web", "callback": "acme"}},
+                {"issuer": "https://b.example", "audiences": ["x"], "login": {"client_id": "web", "callback": "acme"}},
+            ],
+            "issuers.1.login.callback",
+            "another issuer's",
+        ),
         ("sessions", {"absolute": "721h"}, "sessions.absolute", "720h"),
         ("sessions", {"idle": "2h", "absolute": "1h"}, "sessions.idle", "longer than"),
         ("sessions", {"idle": "0s"}, "sessions.idle", "above zero"),

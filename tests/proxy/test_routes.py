@@ -110,6 +110,13 @@ def test_an_endpoint_has_one_method(path: str, method: str) -> None:
         "/score",
         "/readyz",
         "/admin",
+        "/auth/callback/",
+        "/auth/callback/acme/",
+        "/auth/callback/acme/x",
+        "/auth/callback/Acme",
+        "/auth/callback/..",
+        "/auth/callback/a%2fb",
+        "/auth/callbackacme",
     ],
 )
 @pytest.mark.parametrize("method", ["POST", "GET"])

@@ -79,8 +79,9 @@ def _parsed(members: Mapping[str, Json], issuer: str) -> DeviceCode:
         user_code=_text(members.get("user_code"), _USER_CODE, issuer),
         address=_page(members.get("verification_uri"), issuer),
         complete=None if complete is None else _page(complete, issuer),
-        expires_in=min(float(expires_in), LONGEST_WAIT),
-        interval=max(float(interval), SHORTEST_INTERVAL),
+        # Bounded first: JSON has whole numbers that no float can hold.
+        expires_in=float(min(expires_in, LONGEST_WAIT)),
+        interval=float(min(max(interval, SHORTEST_INTERVAL), LONGEST_WAIT)),
     )
 
 

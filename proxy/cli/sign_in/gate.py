@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from proxy.cli.sign_in import SignInFailed
-from proxy.cli.sign_in.web import Web, shown
+from proxy.cli.sign_in.web import Web, checked_address, shown
 from proxy.identity.native_sign_in import NativeSignIn, NoSignInError, sign_ins_in
 
 METADATA_PATH: Final = "/.well-known/oauth-protected-resource"
@@ -17,7 +17,13 @@ async def sign_in_of(web: Web, gate: str, issuer: str | None) -> NativeSignIn:
 
     Raises SignInFailed, also where there are several issuers and none is named.
     """
-    return _chosen(await _offered(web, gate), gate, issuer)
+    chosen = _chosen(await _offered(web, gate), gate, issuer)
+    # A gate elsewhere has no business with what listens on this machine alone.
+    if checked_address(gate).scheme == "https" and checked_address(chosen.issuer).scheme != "https":
+        raise SignInFailed(
+            f"{gate} sends you to {shown(chosen.issuer)}, which is less protected; tell the gate's owner"
+        )
+    return chosen
 
 
 async def _offered(web: Web, gate: str) -> Sequence[NativeSignIn]:

@@ -14,6 +14,8 @@ from proxy.identity.token import Json
 DISCOVERY: Final = "/.well-known/openid-configuration"
 # What an answer without `expires_in` (RFC 6749 section 5.1 only recommends it) is taken to be good for.
 ASSUMED_LIFETIME: Final = 300.0
+# An address is also shown on a terminal, and must not be able to draw on it; a fragment would swallow its parameters.
+_ADDRESS: Final = re.compile(r"[!\"$-~]{1,2048}")
 LONGEST_LIFETIME: Final = 366 * 86400.0
 
 
@@ -68,7 +70,7 @@ async def discover(web: Web, issuer: str) -> Endpoints:
         address = members.get(name)
         if address is None:
             return None
-        if not isinstance(address, str):
+        if not isinstance(address, str) or not _ADDRESS.fullmatch(address):
             raise SignInFailed(f"{shown(issuer)} has a broken {name}; tell its owner")
         if checked_address(address).scheme != "https" and secure:
             raise SignInFailed(f"{shown(issuer)} has a {name} that is less protected than itself; tell its owner")

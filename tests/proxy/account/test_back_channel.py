@@ -22,6 +22,7 @@ from proxy.directory.redis_store import RedisStore
 from proxy.directory.store import StoreUnavailable
 from proxy.identity.issuers import open_issuers
 from proxy.identity.login_provider import LoginProvider
+from proxy.refusals import DirectoryUnavailable
 from tests.parts.openid_provider import CLIENT, OpenIdProvider, Shown
 from tests.parts.redis_server import RedisServer
 from tests.parts.tokens import ABSENT, signing_key
@@ -218,13 +219,45 @@ async def test_a_logout_token_is_good_once(scene: AccountScene) -> None:
     assert await scene.is_signed_in(again)
 
 
-async def test_who_was_signed_out_by_his_issuer_needs_a_new_session_there(scene: AccountScene) -> None:
+async def test_who_was_signed_out_by_his_issuer_needs_a_new_sign_in_there(scene: AccountScene) -> None:
     assert (await tell(scene, scene.provider.logout_token())).status == 200
     await scene.bed.gate.view.confirm()
     assert (await scene.browser().sign_in(scene.provider)).status == 400
     assert await scene.refusal() == "ended"
     scene.provider.person["sid"] = "a new one"
     await scene.signed_in()
+
+
+async def test_an_issuer_may_give_a_new_session_the_name_of_an_ended_one(scene: AccountScene) -> None:
+    """Keycloak does, from a browser that keeps its cookie: nobody may be locked out for as long as tokens may live."""
+    before = access_token(scene, sid="sid-alice")
+    assert (await tell(scene, scene.provider.logout_token())).status == 200
+    scene.provider.mint.clock = lambda: time.time() + 2
+    again = await scene.signed_in()
+    await scene.bed.gate.view.confirm()
+    assert await scene.is_signed_in(again)
+    assert await scene.status_of(access_token(scene, sid="sid-alice")) != 401
+    assert await scene.status_of(before) == 401
+
+
+async def test_tokens_that_name_no_session_end_with_any_of_their_person(scene: AccountScene) -> None:
+    """Most issuers name the session in ID tokens alone: an access token of it looks like one of any other."""
+    unnamed, his = access_token(scene, sub="u-alice-0001"), access_token(scene, sub="u-alice-0001", sid="another")
+    others = access_token(scene, sub="u-carol-0003")
+    assert (await tell(scene, scene.provider.logout_token(sid="sid-alice", sub="u-alice-0001"))).status == 200
+    assert await ended_in_time(scene, unnamed)
+    assert await scene.status_of(his) != 401
+    assert await scene.status_of(others) != 401
+    scene.provider.mint.clock = lambda: time.time() + 2
+    assert await scene.status_of(access_token(scene, sub="u-alice-0001")) != 401
+
+
+async def test_whose_session_it_was_is_known_also_where_the_logout_does_not_say(scene: AccountScene) -> None:
+    await scene.signed_in()
+    unnamed, others = access_token(scene, sub="u-alice-0001"), access_token(scene, sub="u-carol-0003")
+    assert (await tell(scene, scene.provider.logout_token(sid="sid-alice"))).status == 200
+    assert await ended_in_time(scene, unnamed)
+    assert await scene.status_of(others) != 401
 
 
 async def test_the_ids_of_two_issuers_are_two(redis: RedisServer, tmp_path: Path) -> None:
@@ -278,7 +311,17 @@ class FailsOnce(RedisStore):
         return await super().change(deed)
 
 
-async def test_a_logout_that_was_half_carried_out_may_be_told_again(redis: RedisServer) -> None:
+class StaysAway(SessionStore):
+    """A Redis that is still away when what was begun is to be undone."""
+
+    async def forget(self, what: str) -> None:
+        raise DirectoryUnavailable("away")
+
+
+@pytest.mark.parametrize("kind", [SessionStore, StaysAway])
+async def test_a_logout_that_was_half_carried_out_may_be_told_again(
+    redis: RedisServer, kind: type[SessionStore]
+) -> None:
     async with (
         OpenIdProvider() as provider,
         open_issuers((provider.settings(),), clock=time.time) as issuers,
@@ -294,7 +337,7 @@ async def test_a_logout_that_was_half_carried_out_may_be_told_again(redis: Redis
         )
         store = FailsOnce(redis.settings())
         pool = connection_pool(redis.settings())
-        sessions = SessionStore(pool, clock=time.time, idle=60.0, absolute=60.0)
+        sessions = kind(pool, clock=time.time, idle=60.0, absolute=60.0)
         clerk = BackChannel(
             providers={provider.mint.issuer: login_provider}, sessions=sessions, store=store, clock=time.time
         )

@@ -6,6 +6,7 @@ import json
 import re
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -342,6 +343,18 @@ async def test_sessions_over_https_have_the_cookie_of_the_host(redis: RedisServe
         line = next(line for line in shown.cookies if line.startswith("__Host-saltgate="))
         assert line.partition("; ")[2] == "Path=/; HttpOnly; SameSite=Lax; Secure"
         assert await scene.is_signed_in(browser)
+
+
+async def test_people_of_an_issuer_that_is_no_longer_used_are_not_signed_in(redis: RedisServer, tmp_path: Path) -> None:
+    async with account_scene(redis, tmp_path) as before:
+        browser = await before.signed_in()
+        assert await before.is_signed_in(browser)
+    async with account_scene(redis, tmp_path) as after:
+        assert after.provider.mint.issuer != before.provider.mint.issuer
+        same = replace(browser, session=after.session, url=after.bed.url)
+        assert not await after.is_signed_in(same)
+        form = {"form_token": form_token(next(iter(browser.cookies.values()))), "name": "late", "days": "30"}
+        assert (await same.post("/account/tokens/make", form)).status == 303
 
 
 async def test_another_gates_cookie_is_no_session_here(scene: AccountScene) -> None:

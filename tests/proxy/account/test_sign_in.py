@@ -7,9 +7,11 @@ import base64
 import re
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from yarl import URL
 
 from config.settings import Login
 from proxy.directory.changes import block, end
@@ -18,7 +20,7 @@ from proxy.directory.model import user
 from tests.parts.openid_provider import ALICE, CLIENT, Browser
 from tests.parts.redis_server import RedisServer
 from tests.parts.tokens import ABSENT, TokenMint, signing_key
-from tests.proxy.account.scene import AccountScene, account_scene
+from tests.proxy.account.scene import LOGIN, AccountScene, account_scene
 
 
 @pytest.fixture
@@ -317,6 +319,57 @@ async def test_several_issuers_are_a_choice_and_never_mixed_up(redis: RedisServe
         assert not await scene.is_signed_in(browser)
 
 
+async def test_an_issuer_cannot_have_a_code_of_another_that_never_names_itself(
+    redis: RedisServer, tmp_path: Path
+) -> None:
+    """RFC 9700 section 4.4: `iss` or a redirect URI of its own; issuers of two customers need not trust each other."""
+    async with account_scene(redis, tmp_path, two_issuers=True) as scene:
+        assert scene.other is not None
+        honest, evil = scene.provider, scene.other
+        honest.metadata["authorization_response_iss_parameter_supported"] = False
+        attacker, victim = scene.browser(), scene.browser()
+        shown = await attacker.get(f"/auth/login?issuer={honest.mint.issuer}")
+        # The attacker's own sign-in, whose nonce and challenge his issuer puts into the request of somebody else.
+        his = shown.query if shown.status == 303 else {"nonce": "n", "code_challenge": "c", "state": "s"}
+        hers = await victim.begin(f"?issuer={evil.mint.issuer}")
+        code = honest.code_for({**hers, "nonce": his["nonce"], "code_challenge": his["code_challenge"]})
+        await victim.back(code=code, state=hers["state"])
+        await attacker.back(code=code, state=his["state"])
+        assert not await scene.is_signed_in(attacker)
+        assert shown.status == 503
+        assert "administrator" in shown.text
+        # The other is used as before.
+        assert (await victim.sign_in(evil, f"?issuer={evil.mint.issuer}")).status == 303
+
+
+async def test_an_issuer_that_never_names_itself_has_a_callback_of_its_own_among_several(
+    redis: RedisServer, tmp_path: Path
+) -> None:
+    login = replace(LOGIN, callback="acme")
+    async with account_scene(redis, tmp_path, two_issuers=True, login=login) as scene:
+        assert scene.other is not None
+        honest, evil = scene.provider, scene.other
+        honest.metadata["authorization_response_iss_parameter_supported"] = False
+        browser, attacker, victim = scene.browser(), scene.browser(), scene.browser()
+        request = await browser.begin(f"?issuer={honest.mint.issuer}")
+        assert request["redirect_uri"] == "http://gate.test/auth/callback/acme"
+        answer = {"code": honest.code_for(request), "state": request["state"]}
+        for path in ("/auth/callback", "/auth/callback/", "/auth/callback/globex", "/auth/callback/acme/"):
+            back = await browser.get(str(URL(path).with_query(answer)))
+            assert back.status in {400, 404}
+        assert (await browser.get(str(URL("/auth/callback/acme").with_query(answer)))).status == 303
+        assert honest.asked[-1]["redirect_uri"] == request["redirect_uri"]
+        assert await scene.is_signed_in(browser)
+        # Whatever the other issuer writes into the request, the honest one sends nobody elsewhere than there.
+        his = await attacker.begin(f"?issuer={honest.mint.issuer}")
+        hers = await victim.begin(f"?issuer={evil.mint.issuer}")
+        code = honest.code_for({**hers, "nonce": his["nonce"], "code_challenge": his["code_challenge"]})
+        mixed = {"code": code, "state": hers["state"]}
+        assert (await victim.get(str(URL("/auth/callback/acme").with_query(mixed)))).status == 400
+        assert await scene.refusal() == "callback"
+        assert evil.asked == []
+
+
 @pytest.mark.parametrize(
     "query",
     [
@@ -432,6 +485,17 @@ async def test_the_metadata_is_asked_for_once(scene: AccountScene) -> None:
     for _ in range(5):
         await scene.browser().begin()
     assert scene.provider.hits["discovery"] == before + 1
+
+
+async def test_invented_codes_leave_nothing_in_redis(scene: AccountScene, redis: RedisServer) -> None:
+    """Anybody can begin as many sign-ins as he likes, and come back from each."""
+    browser = scene.browser()
+    before = redis.command("DBSIZE")
+    for _ in range(10):
+        request = await browser.begin()
+        back = await browser.back(code="invented", state=request["state"], iss=scene.provider.mint.issuer)
+        assert (back.status, await scene.refusal()) == (400, "code_refused")
+    assert redis.command("DBSIZE") == before
 
 
 async def test_begun_sign_ins_leave_nothing_in_redis(scene: AccountScene, redis: RedisServer) -> None:

@@ -58,6 +58,28 @@ async def test_nobody_revokes_the_token_of_another(scene: AccountScene) -> None:
     assert await scene.status_of(token) != 401
 
 
+async def test_a_page_that_is_loaded_anew_makes_no_second_token(scene: AccountScene) -> None:
+    browser = await scene.signed_in()
+    page = await browser.get("/account")
+    once = page.text.partition('name="once" value="')[2].partition('"')[0]
+    form = {"form_token": page.form_token, "once": once, "name": "laptop", "days": "30"}
+    # What is refused may be sent again.
+    assert (await browser.post(MAKE, {**form, "days": "999"})).status == 400
+    made = await browser.post(MAKE, form)
+    assert "sgp_" in made.text
+    assert "http://gate.test/v1" in made.text
+    again = await browser.post(MAKE, form)
+    assert (again.status, again.headers["Location"]) == (303, "/account")
+    assert "sgp_" not in again.text
+    page = await browser.get("/account")
+    assert page.text.count("laptop (sgp_") == 1
+    # Another form, also one of another session, is another wish.
+    assert "sgp_" in (await browser.post(MAKE, {**form, "once": "another"})).text
+    other = await scene.signed_in()
+    form["form_token"] = (await other.get("/account")).form_token
+    assert "sgp_" in (await other.post(MAKE, form)).text
+
+
 @pytest.mark.parametrize("path", [MAKE, END])
 async def test_a_form_of_another_site_makes_and_ends_none(scene: AccountScene, path: str) -> None:
     browser = await scene.signed_in()
@@ -104,3 +126,13 @@ async def test_the_choices_are_within_the_settings(redis: RedisServer, tmp_path:
         assert re.findall(r'<option value="(\d+)"( selected)?', page.text) == [("7", " selected"), ("30", "")]
         shown = await browser.post(MAKE, {"form_token": page.form_token, "name": "x", "days": "90"})
         assert shown.status == 400
+
+
+async def test_a_form_that_made_none_may_be_sent_again(redis: RedisServer, tmp_path: Path) -> None:
+    async with account_scene(redis, tmp_path, tokens=Tokens(per_owner=1)) as scene:
+        browser = await scene.signed_in()
+        token = await make(browser)
+        form = {"form_token": (await browser.get("/account")).form_token, "once": "o", "name": "second", "days": "30"}
+        assert (await browser.post(MAKE, form)).status == 400
+        await browser.post(END, {**form, "id": token[4:12]})
+        assert "sgp_" in (await browser.post(MAKE, form)).text

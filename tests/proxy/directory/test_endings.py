@@ -11,7 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.directory.changes import Change, ChangeRefused, end, fresh_ring, import_directory
-from proxy.directory.endings import Ending, Endings, Of, over, parse_endings, record_name, record_value
+from proxy.directory.endings import (
+    EVERYBODY,
+    MOST_OF_ISSUER,
+    Ending,
+    Endings,
+    Of,
+    folded,
+    over,
+    parse_endings,
+    record_name,
+    record_value,
+)
 from proxy.directory.file_store import FileStore
 from proxy.directory.membership import Named, select_scope
 from proxy.directory.model import directory_from_toml
@@ -39,17 +50,31 @@ def endings(*ended: Ending) -> Endings:
 @pytest.mark.parametrize(
     ("ending", "identity", "over"),
     [
-        (Ending("session", ISSUER, "s1", 1, LATER), ALICE, True),
-        (Ending("session", ISSUER, "s2", 1, LATER), ALICE, False),
-        (Ending("session", "https://other.example.com", "s1", 1, LATER), ALICE, False),
-        (Ending("session", ISSUER, "s1", 1, LATER), replace(ALICE, session=None), False),
-        (Ending("session", ISSUER, "alice", 1, LATER), ALICE, False),
+        (Ending("session", ISSUER, "s1", 1000, LATER), ALICE, True),
+        (Ending("session", ISSUER, "s1", 999, LATER), ALICE, False),
+        (Ending("session", ISSUER, "s1", 1, LATER), replace(ALICE, issued_at=None), True),
+        (Ending("unnamed", ISSUER, "alice", 1000, LATER), replace(ALICE, session=None), True),
+        (Ending("unnamed", ISSUER, "alice", 999, LATER), replace(ALICE, session=None), False),
+        (Ending("unnamed", ISSUER, "alice", 1, LATER), replace(ALICE, session=None, issued_at=None), True),
+        (Ending("unnamed", ISSUER, "alice", 2000, LATER), ALICE, False),
+        (Ending("unnamed", ISSUER, "bob", 2000, LATER), replace(ALICE, session=None), False),
+        (Ending("unnamed", "https://other.example.com", "alice", 2000, LATER), replace(ALICE, session=None), False),
+        (Ending("unnamed", ISSUER, "alice", 2000, LATER), replace(ALICE, session=None, token_id="t1"), False),
+        (Ending("session", ISSUER, "s2", 2000, LATER), ALICE, False),
+        (Ending("session", "https://other.example.com", "s1", 2000, LATER), ALICE, False),
+        (Ending("session", ISSUER, "s1", 2000, LATER), replace(ALICE, session=None), False),
+        (Ending("session", ISSUER, "alice", 2000, LATER), ALICE, False),
         (Ending("subject", ISSUER, "alice", 1000, LATER), ALICE, True),
         (Ending("subject", ISSUER, "alice", 999, LATER), ALICE, False),
         (Ending("subject", ISSUER, "alice", 1, LATER), replace(ALICE, issued_at=None), True),
         (Ending("subject", ISSUER, "alic", 2000, LATER), ALICE, False),
         (Ending("subject", "https://other.example.com", "alice", 2000, LATER), ALICE, False),
         (Ending("subject", ISSUER, "alice", 2000, LATER), replace(ALICE, token_id="t1"), False),
+        (Ending("issuer", ISSUER, EVERYBODY, 1000, LATER), ALICE, True),
+        (Ending("issuer", ISSUER, EVERYBODY, 999, LATER), ALICE, False),
+        (Ending("issuer", ISSUER, "alice", 2000, LATER), ALICE, False),
+        (Ending("issuer", "https://other.example.com", EVERYBODY, 2000, LATER), ALICE, False),
+        (Ending("issuer", ISSUER, EVERYBODY, 2000, LATER), replace(ALICE, token_id="t1"), False),
         (Ending("token", "", "t1", 1, LATER), replace(ALICE, token_id="t1"), True),
         (Ending("token", "", "t2", 1, LATER), replace(ALICE, token_id="t1"), False),
         (Ending("token", "", "t1", 1, LATER), ALICE, False),
@@ -180,4 +205,45 @@ async def test_a_record_of_another_hand_that_cannot_be_read_is_told(redis: Redis
     assert [fault.key for fault in reading.faults] == ["endings"]
     with pytest.raises(InvalidToken):
         scope(reading.snapshot)
+    await store.close()
+
+
+def sessions(count: int, *, issuer: str = ISSUER, first: int = 0) -> list[Ending]:
+    return [Ending("session", issuer, f"s{number}", number, LATER) for number in range(first, first + count)]
+
+
+def test_few_endings_are_kept_one_by_one() -> None:
+    tokens = [Ending("token", "", str(number), number, LATER) for number in range(MOST_OF_ISSUER + 1)]
+    others = sessions(MOST_OF_ISSUER, issuer="https://other.example.com")
+    assert folded([*sessions(MOST_OF_ISSUER), *others, *tokens]) == ((), ())
+
+
+def test_the_oldest_endings_of_an_issuer_that_has_too_many_become_one_of_its_own_people_alone() -> None:
+    count = MOST_OF_ISSUER + 1
+    ended = sessions(count)
+    (wide,), gone = folded([*reversed(ended), *sessions(10, issuer="https://other.example.com")])
+    assert (wide.of, wide.issuer, wide.until) == ("issuer", ISSUER, LATER)
+    assert len(gone) == wide.at + 1 == count - MOST_OF_ISSUER * 3 // 4
+    left = Endings({name: e for name, e in endings(*ended, wide).records.items() if name not in gone})
+    for number in (0, wide.at, wide.at + 1, count - 1):
+        assert left.has_ended(replace(ALICE, session=f"s{number}", issued_at=float(number)))
+    # Of others what is older, and nothing that is younger.
+    assert left.has_ended(replace(ALICE, session="other", issued_at=float(wide.at)))
+    assert not left.has_ended(replace(ALICE, session="other", issued_at=wide.at + 1.0))
+
+
+async def test_a_flood_of_endings_is_bounded_and_forgets_none(redis: RedisServer, tmp_path: Path) -> None:
+    store = RedisStore(redis.settings())
+    await store.change(import_directory(DIRECTORY, fresh_ring("k1", now=1_700_000_000)))
+    until = int((await store.read()).now) + 600
+    for first in range(0, 3 * MOST_OF_ISSUER, MOST_OF_ISSUER // 2):
+        many = sessions(MOST_OF_ISSUER // 2, first=first + 1000)
+        await store.change(end(*(replace(each, until=until) for each in many)))
+    known = (await store.read()).endings
+    assert len(known.records) <= MOST_OF_ISSUER
+    for number in range(1000, 3 * MOST_OF_ISSUER + 1000, 997):
+        assert known.has_ended(replace(ALICE, session=f"s{number}", issued_at=float(number)))
+    # Told late, of long ago: covered already, and it moves nothing back.
+    await store.change(end(Ending("session", ISSUER, "late", 1001, until)))
+    assert (await store.read()).endings.has_ended(replace(ALICE, session="late", issued_at=1001.0))
     await store.close()

@@ -107,13 +107,14 @@ async def test_whoami_asks_the_gate(rogue: Rogue, sign_ins: SignIns, capsys: pyt
     assert document["memberships"] == [{"workspace": "acme", "project": "apollo", "unit": "project"}]
 
 
+@pytest.mark.parametrize("expires_at", [1e308, pytest.param(10**400, id="huge"), -1, True, "soon"])
 async def test_what_a_gate_says_cannot_draw_on_the_terminal(
-    rogue: Rogue, sign_ins: SignIns, capsys: pytest.CaptureFixture[str]
+    rogue: Rogue, sign_ins: SignIns, capsys: pytest.CaptureFixture[str], expires_at: object
 ) -> None:
     evil = "x\x1b[2J\n\u202e"
     rogue.instead["/account"] = lambda: web.json_response(
         {
-            "identity": {"subject": evil, "issuer": evil, "groups": [evil, 7], "expires_at": 1e308},
+            "identity": {"subject": evil, "issuer": evil, "groups": [evil, 7], "expires_at": expires_at},
             "memberships": [{"workspace": evil, "project": None, "unit": evil}, 7],
             "more": True,
         }

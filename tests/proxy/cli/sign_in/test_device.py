@@ -154,6 +154,16 @@ async def test_a_code_that_cannot_be_shown_or_used_is_not_shown(
     assert str(failed.value).isprintable()
 
 
+@pytest.mark.parametrize("member", ["expires_in", "interval"])
+async def test_a_number_that_no_clock_can_hold_is_no_crash(rogue: Rogue, asking: Web, member: str) -> None:
+    rogue.device[member] = 10**400
+    rogue.polls = ["authorization_pending"] * 10_000
+    time = Hours()
+    with pytest.raises(SignInFailed, match="not used in time"):
+        await signed_in(rogue, asking, time)
+    assert time.now <= LONGEST_WAIT
+
+
 async def test_an_issuer_without_the_grant_is_told_so(rogue: Rogue, asking: Web) -> None:
     rogue.discovery["device_authorization_endpoint"] = ABSENT
     with pytest.raises(SignInFailed, match="--browser"):

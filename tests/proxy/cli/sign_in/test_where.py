@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 
 import pytest
@@ -11,7 +12,7 @@ from aiohttp import web
 from proxy.cli.sign_in import SignInFailed
 from proxy.cli.sign_in.gate import METADATA_PATH, sign_in_of
 from proxy.cli.sign_in.issuer import DISCOVERY, Refused, ask_for_tokens, discover
-from proxy.cli.sign_in.web import Unreachable, Web, open_web
+from proxy.cli.sign_in.web import Unreachable, Web, WebAnswer, open_web
 from proxy.cli.signed_in import gate_url
 from tests.parts.tokens import ABSENT
 from tests.proxy.cli.sign_in.rogue import Rogue, huge, redirect_to
@@ -128,6 +129,15 @@ async def _drip() -> AsyncIterator[bytes]:
         ({"jwks_uri": "ftp://x/"}, "must be https"),
         ({"authorization_endpoint": "javascript:alert(1)"}, "must be https"),
         ({"revocation_endpoint": "http://[::ffff:10.0.0.1]/"}, "must be https"),
+        # It is shown on a terminal, and a browser is told to open it.
+        ({"authorization_endpoint": "https://sso.example.com/\x1b[2J\x1b]8;;https://evil.example\x07"}, "broken"),
+        ({"authorization_endpoint": "https://sso.example.com/\nsaltgate: signed in"}, "broken"),
+        ({"authorization_endpoint": "https://sso.example.com/\u202e"}, "broken"),
+        ({"authorization_endpoint": "https://sso.example.com/a b"}, "broken"),
+        ({"authorization_endpoint": "https://sso.example.com/" + "a" * 3000}, "broken"),
+        # A query behind a fragment would never reach the issuer (RFC 6749 section 3.1).
+        ({"authorization_endpoint": "https://sso.example.com/authorize#there"}, "broken"),
+        ({"token_endpoint": "https://sso.example.com/token#there"}, "broken"),
     ],
 )
 async def test_an_issuer_is_believed_only_for_itself(
@@ -136,6 +146,25 @@ async def test_an_issuer_is_believed_only_for_itself(
     rogue.discovery |= bent
     with pytest.raises(SignInFailed, match=told):
         await discover(asking, rogue.url)
+
+
+async def test_a_gate_elsewhere_sends_nobody_to_an_issuer_that_is_less_protected_than_itself() -> None:
+    """Whoever runs a gate on the Internet has no business with what listens on a person's own machine."""
+    issuer = "http://127.0.0.1:2375"
+    entry = {"issuer": issuer, "client_id": "saltgate-cli", "scopes": ["openid"]}
+    metadata = {"resource": "https://gate.example", "authorization_servers": [issuer], "saltgate_sign_in": [entry]}
+    with pytest.raises(SignInFailed, match="less protected"):
+        await sign_in_of(Told(json.dumps(metadata).encode()), "https://gate.example", None)
+
+
+class Told(Web):
+    """A gate's metadata, without a gate."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+
+    async def get(self, address: str, *, bearer: str | None = None) -> WebAnswer:
+        return WebAnswer(200, self._body)
 
 
 async def test_no_token_is_asked_for_at_an_issuer_without_protection(asking: Web) -> None:
