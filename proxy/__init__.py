@@ -7,10 +7,10 @@
     engines     what an engine may be sent, rebuilt from an allowlist and stamped
     fetching    the images that a request names by their address
     scanner     whether the request's content asks for a narrower border
-    account     what a person may see of himself
     relay       the bytes up, and the answer down as it comes
     account     what people see and change of their own
     assurance   what is proven of the engines
+    entrance    whatever comes to the public listener, before anybody is known
     app         settings → one worker's gate;  worker, server  the processes around it;  cli  the commands
     demo        everything embedded, to see what it is for
 

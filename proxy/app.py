@@ -46,6 +46,7 @@ from proxy.directory.token_store import StoredTokens, TokenStore
 from proxy.directory.used_proofs import open_used_proofs
 from proxy.directory.view import DirectoryView
 from proxy.engines.kinds import image_origins, profile_of
+from proxy.entrance import Entrance, Face
 from proxy.fetching.fetcher import Fetcher
 from proxy.fetching.lookup import SystemLookup
 from proxy.gateway import Gateway, Policy
@@ -86,6 +87,7 @@ class Gate:
     """One worker's gate: `front` makes the protocol of each client connection."""
 
     front: Front
+    entrance: Entrance
     gateway: Gateway
     issuers: TrustedIssuers
     opaque: OpaqueTokens
@@ -114,9 +116,9 @@ class Gate:
 
     async def drain(self, seconds: float) -> None:
         """Take no request any more; let the open ones finish for `seconds`, then end them honestly."""
-        self.gateway.draining = True
-        self.gateway.pace.end()
-        self.gateway.page_pace.end()
+        self.entrance.draining = True
+        self.entrance.pace.end()
+        self.entrance.page_pace.end()
         self.front.close_idle()
         await self._until_quiet(seconds)
         self.gateway.relay.cut_all()
@@ -227,17 +229,25 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
             salts=RememberedSalts(keys),
             rules=scanner,
             engines=engines,
-            desk=Desk({**programs, **people}),
             images=images,
             relay=Relay(
                 Patience(first_byte=settings.timeouts.first_byte, idle=settings.timeouts.idle),
                 violated=metrics.isolation_violation,
             ),
-            recorder=recorder,
             policy=policy(settings),
             wall_clock=time.time,
         )
-        gate = Gate(_front(gateway, recorder, settings), gateway, issuers, opaque, personal, view, engines, metrics)
+        entrance = Entrance(
+            gateway=gateway,
+            desk=Desk({**programs, **people}),
+            recorder=recorder,
+            face=face(settings),
+            certificates=gateway.policy.certificates,
+            request_seconds=settings.timeouts.request,
+        )
+        gate = Gate(
+            _front(entrance, recorder, settings), entrance, gateway, issuers, opaque, personal, view, engines, metrics
+        )
         endless = [view.follow(), engines.follow(), personal.tell_uses(), _tell_states(gate)]
         if settings.streams_end_on_revoke:
             endless.append(gateway.follow_revocations())
@@ -350,12 +360,18 @@ def policy(settings: Settings) -> Policy:
         show_reuse=settings.isolation.show_reuse,
         maximum_body_bytes=settings.public.max_body,
         request_seconds=settings.timeouts.request,
-        public_url=public_url(settings),
-        issuers=tuple(issuer.issuer for issuer in settings.issuers),
         certificates=client_certificates(settings.public.tls, settings.proxies),
-        cross_origin=CrossOrigin(frozenset(settings.cors.origins)) if settings.cors.origins else None,
-        native_sign_ins=native_sign_ins(settings),
         gates=frozenset((gate.issuer, gate.subject) for gate in settings.gates),
+    )
+
+
+def face(settings: Settings) -> Face:
+    """What everybody may know of the deployment."""
+    return Face(
+        url=public_url(settings),
+        issuers=tuple(issuer.issuer for issuer in settings.issuers),
+        native_sign_ins=native_sign_ins(settings),
+        cross_origin=CrossOrigin(frozenset(settings.cors.origins)) if settings.cors.origins else None,
     )
 
 
@@ -373,7 +389,7 @@ def native_sign_ins(settings: Settings) -> tuple[NativeSignIn, ...]:
     )
 
 
-def _front(gateway: Gateway, recorder: Recorder, settings: Settings) -> Front:
+def _front(entrance: Entrance, recorder: Recorder, settings: Settings) -> Front:
     url = public_url(settings)
 
     def failed(refusal: Refusal, error: BaseException | None) -> bytes:
@@ -386,11 +402,11 @@ def _front(gateway: Gateway, recorder: Recorder, settings: Settings) -> Front:
         return b"Content-Type: application/json\r\n" + answer_headers(record) + refusal_headers(refusal, url)
 
     return Front(
-        gateway.handle,
+        entrance.handle,
         failed,
         request_seconds=settings.timeouts.request,
         stall_seconds=settings.timeouts.stall,
-        pace=gateway.pace,
+        pace=entrance.pace,
     )
 
 

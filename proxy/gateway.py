@@ -10,24 +10,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from aiohttp import web
 
-from observability.record import Record, Recorder
+from observability.record import Record
 from proxy.answers import (
-    metadata_document,
     model_list,
     one_model,
-    page_answer,
-    preflight_answer,
-    refusal_answer,
 )
 from proxy.certificates import ClientCertificates
-from proxy.cross_origin import CrossOrigin
-from proxy.desk import PageAnswer, Visit
 from proxy.directory.membership import Named, select_scope
 from proxy.directory.remembered import RememberedScopes
 from proxy.directory.snapshot import Snapshot
@@ -36,32 +30,23 @@ from proxy.engines.presented import presented_salt
 from proxy.engines.profile import Endpoint, Operation
 from proxy.engines.stamp import CountRequest, StampedRequest, count, stamp
 from proxy.identity import Identity
-from proxy.identity.native_sign_in import NativeSignIn
 from proxy.identity.shown import Shown
 from proxy.isolation.narrowing import Narrowed
 from proxy.isolation.remembered import RememberedSalts
 from proxy.isolation.scope import Scope
 from proxy.isolation.unit import Level
-from proxy.refusals import Dialect, Draining, EndpointNotAllowed, EngineUnavailable, Forbidden, Refusal, Unauthenticated
-from proxy.relay.answer import PAGE_LINES, Answer
+from proxy.refusals import EngineUnavailable, Forbidden, Refusal, Unauthenticated
 from proxy.relay.departure import unless_gone
-from proxy.relay.downstream import ClientGone, Downstream
-from proxy.relay.pace import Pace
+from proxy.relay.downstream import Downstream
 from proxy.relay.pool import Pool
 from proxy.relay.relay import Relay
 from proxy.routes import (
     Generate,
     ListModels,
-    Page,
-    Preflight,
-    ResourceMetadata,
     Route,
-    dialect_of,
-    find_route,
-    is_for_people,
     named_scope,
 )
-from proxy.uploads import FORMS, check_framing, read_upload
+from proxy.uploads import read_upload
 
 
 class Identities(Protocol):
@@ -104,24 +89,12 @@ class Engines(Protocol):
         ...
 
 
-class Desk(Protocol):
-    """saltgate's own pages. Each judges by itself who visits it: no visit here is a request to an engine."""
-
-    async def serve(self, page: Page, visit: Visit) -> PageAnswer:
-        """Raises EndpointNotAllowed for a page that this deployment does not have, and the page's own refusals."""
-        ...
-
-
 class Rules(Protocol):
     """What in a request gives it a narrower border."""
 
     def hold_in(self, workspace: str) -> bool: ...
 
     async def narrowed(self, workspace: str, asked: ClientRequest) -> Narrowed: ...
-
-
-MAXIMUM_FORM_BYTES: Final = 64 * 1024
-"""What a form or a logout token may have."""
 
 
 class Images(Protocol):
@@ -139,18 +112,13 @@ class Policy:
     """The deployment's own word where the directory says nothing, and the limits of what is read.
 
     `gates` are the callers, by issuer and subject, that are saltgates themselves: what they keep apart stays apart.
-    `cross_origin` None: no page of another origin is let in.
     """
 
     unit: Level
     show_reuse: bool
     maximum_body_bytes: int
     request_seconds: float
-    public_url: str
-    issuers: tuple[str, ...]
-    native_sign_ins: tuple[NativeSignIn, ...] = ()
     certificates: ClientCertificates = field(default_factory=ClientCertificates)
-    cross_origin: CrossOrigin | None = None
     gates: frozenset[tuple[str, str]] = frozenset()
 
     def is_gate(self, identity: Identity) -> bool:
@@ -187,10 +155,7 @@ class Asked(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Gateway:
-    """What one worker needs to serve. `draining`, once set, lets no request be taken any more.
-
-    `pace` is that of refusals, `page_pace` that of our own pages, which are open to everybody: a flood of the one
-    delays nobody at the other.
+    """What one worker needs to serve those who ask for a model. `entrance` hands it whatever asks for one.
 
     `wall_clock` is Unix seconds: the same moment on every machine, as far as their clocks agree.
     """
@@ -201,98 +166,29 @@ class Gateway:
     salts: RememberedSalts
     rules: Rules
     engines: Engines
-    desk: Desk
     images: Images
     relay: Relay
-    recorder: Recorder
     policy: Policy
     wall_clock: Callable[[], float]
-    pace: Pace = field(default_factory=Pace)
-    page_pace: Pace = field(default_factory=Pace)
-    draining: bool = False
 
-    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Serve one request, record it once, whatever happens."""
-        target = request.raw_path
-        try:
-            self._let_page_read(request, target)
-            check_framing(request)
-            route = self._route(request, target)
-        except Refusal as refusal:
-            with self.recorder.request(method=request.method, route=None) as record:
-                return await self._refused(request, refusal, dialect_of(target), record)
-        with self.recorder.request(method=request.method, route=route.name) as record:
-            try:
-                return await self._serve(request, route, record)
-            except Refusal as refusal:
-                return await self._refused(request, refusal, route.dialect, record)
-            except ClientGone:
-                record.ended("client_gone")
-                return Answer(request)
-
-    def _let_page_read(self, request: web.BaseRequest, target: str) -> None:
-        """Every answer to this request, also a refusal, says whether a page of another origin may read it."""
-        if self.policy.cross_origin is not None and not is_for_people(target):
-            request[PAGE_LINES] = self.policy.cross_origin.lines(request.headers.getall("Origin", ()))
-
-    def _route(self, request: web.BaseRequest, target: str) -> Route:
-        """A preflight has the route of the request that it asks about; it is answered before anybody is identified."""
-        if request.method != "OPTIONS" or self.policy.cross_origin is None:
-            return find_route(request.method, target)
-        methods = request.headers.getall("Access-Control-Request-Method", ())
-        if len(methods) != 1:
-            return find_route(request.method, target)
-        route = find_route(methods[0], target)
-        origin = self.policy.cross_origin.allowed(request.headers.getall("Origin", ()))
-        if isinstance(route.wanted, Page) or origin is None:
-            raise EndpointNotAllowed(
-                "Pages of this origin are not let in here. The administrator lists those that are under [cors].",
-                reason="origin",
-            )
-        headers = request.headers.getall("Access-Control-Request-Headers", ())
-        return replace(route, wanted=Preflight(origin, methods[0], tuple(headers)))
-
-    async def _refused(
-        self, request: web.BaseRequest, refusal: Refusal, dialect: Dialect, record: Record
+    async def serve(
+        self, request: web.BaseRequest, route: Route, wanted: Generate | ListModels, record: Record
     ) -> web.StreamResponse:
-        """The refusal's answer: in its turn, where nobody knows whom it is for."""
-        last = False
-        if record.issuer is None and not isinstance(refusal, Draining):
-            last = not await self.pace.turn(_head_bytes(request))
-        return refusal_answer(request, refusal, dialect, record, self.policy.public_url, last=last)
+        """One request, written already. Raises a Refusal while nothing was written, or ClientGone.
 
-    async def _waited(self, request: web.BaseRequest) -> bool:
-        """Returns when it is the turn of somebody whom nobody knows; True where his connection is to end with that."""
-        return not await self.pace.turn(_head_bytes(request))
-
-    async def _serve(self, request: web.BaseRequest, route: Route, record: Record) -> web.StreamResponse:
-        if self.draining:
-            raise Draining("saltgate is being restarted. Send the request again.")
-        if isinstance(route.wanted, Page):
-            return await self._visited(request, route.wanted, record)
-        if isinstance(route.wanted, ResourceMetadata):
-            return metadata_document(
-                request,
-                record,
-                self.policy.public_url + route.wanted.resource,
-                self.policy.issuers,
-                self.policy.native_sign_ins,
-                certificates=self.policy.certificates.possible,
-                last=await self._waited(request),
-            )
-        if isinstance(route.wanted, Preflight):
-            return preflight_answer(request, record, route.wanted, last=await self._waited(request))
+        `wanted` is what the route wants.
+        """
         for traceparent in request.headers.getall("traceparent", ())[:1]:
             record.link(traceparent)
         admission = await self._admit(request, route, record)
-        if isinstance(route.wanted, ListModels):
-            return self._list_models(request, route.wanted, admission.scope, record)
+        if isinstance(wanted, ListModels):
+            return self._list_models(request, wanted, admission.scope, record)
         began = time.perf_counter()
         body = await read_upload(
             request, maximum_bytes=self.policy.maximum_body_bytes, seconds=self.policy.request_seconds
         )
         record.stage("body", time.perf_counter() - began)
-        read, admission = self._read(route.wanted, body, admission, record)
+        read, admission = self._read(wanted, body, admission, record)
         asked, admission = await self._fetch(read, request, admission, record)
         content, admission = await self._scan(asked, admission, record)
         stamped, replicas = self._stamp(asked, content, admission, record)
@@ -319,18 +215,6 @@ class Gateway:
         except Refusal:
             return None
         return None
-
-    async def _visited(self, request: web.BaseRequest, page: Page, record: Record) -> web.StreamResponse:
-        body = b""
-        if request.method == "POST":
-            body = await read_upload(
-                request, maximum_bytes=MAXIMUM_FORM_BYTES, seconds=self.policy.request_seconds, types=FORMS
-            )
-        answer = await self.desk.serve(page, self._visit(request, body))
-        last = False
-        if page.is_for_anybody or answer.is_for_anybody:
-            last = not await self.page_pace.turn(_head_bytes(request))
-        return page_answer(request, record, answer, last=last)
 
     async def _admit(self, request: web.BaseRequest, route: Route, record: Record) -> Admission:
         """Who is calling, and for what: before a byte of the body is read."""
@@ -444,18 +328,3 @@ class Gateway:
             return model_list(request, record, self.engines.models(scope))
         self.engines.model(scope, wanted.model)
         return one_model(request, record, wanted.model)
-
-    def _visit(self, request: web.BaseRequest, body: bytes) -> Visit:
-        path, _, query = request.raw_path.partition("?")
-        return Visit(
-            method=request.method,
-            path=path,
-            query=query,
-            headers=tuple(request.headers.items()),
-            body=body,
-            certificate=self.policy.certificates.of(request),
-        )
-
-
-def _head_bytes(request: web.BaseRequest) -> int:
-    return sum(len(name) + len(value) for name, value in request.raw_headers)

@@ -475,7 +475,7 @@ async def test_each_refusal_of_the_contract_that_a_caller_can_meet(
         engine.faults.clear()
         engine.faults.add(Fault(FaultKind.STATUS_503))
         assert await meets(503, "engine_busy") == overloaded
-        bed.gate.gateway.draining = True
+        bed.gate.entrance.draining = True
         assert await meets(503, "draining") == overloaded
 
 

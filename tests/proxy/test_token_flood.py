@@ -11,7 +11,7 @@ import pytest
 
 from config.settings import Cors
 from proxy.demo.simulator import AT_ONCE, EngineShape, Simulator
-from proxy.relay.pace import BURST_SECONDS, HEAD_BYTES, RATE
+from proxy.relay.pace import BURST_SECONDS, HEAD_BYTES, RATE, Pace
 from tests.parts.gate_bed import GateBed, gate_bed
 from tests.parts.redis_server import RedisServer
 from tests.parts.tokens import signing_key
@@ -70,12 +70,15 @@ async def test_a_flood_of_every_kind_asks_the_issuer_for_its_keys_once(bed: Gate
 
 
 @asynccontextmanager
-async def queue_of(bed: GateBed, wire: bytes) -> AsyncIterator[list[asyncio.Task[int]]]:
-    """Some who are refused just after a flood: in the body, they wait for their turns. Then they leave."""
-    flood = asyncio.create_task(bed.gate.gateway.pace.turn(A_FLOOD))
+async def queue_of(bed: GateBed, wire: bytes, pace: Pace | None = None) -> AsyncIterator[list[asyncio.Task[int]]]:
+    """Some who are refused just after a flood: in the body, they wait for their turns. Then they leave. `pace` is that
+    of refusals unless said otherwise.
+    """
+    pace = pace or bed.gate.entrance.pace
+    flood = asyncio.create_task(pace.turn(A_FLOOD))
     ahead = [asyncio.create_task(status(bed, wire)) for _ in range(5)]
     async with asyncio.timeout(10):
-        while bed.gate.gateway.pace.waiting < 1 + len(ahead):
+        while pace.waiting < 1 + len(ahead):
             await asyncio.sleep(0)
     yield ahead
     for task in (flood, *ahead):
@@ -119,8 +122,11 @@ PREFLIGHT = b"Host: a\r\nOrigin: https://chat.test\r\nAccess-Control-Request-Met
     ],
 )
 async def test_what_anybody_is_answered_waits_too(bed: GateBed, wire: bytes) -> None:
-    """It costs as much as a refusal: who floods would else ask for this."""
-    async with queue_of(bed, wire) as ahead:
+    """It costs as much as a refusal: who floods would else ask for this. Pages have a pace of their own."""
+    is_page = wire.startswith((b"GET /auth/", b"GET /account ", b"POST /auth/"))
+    gate = bed.gate.entrance
+    # Where nobody can sign in, /account shows a program nothing: that is a refusal.
+    async with queue_of(bed, wire, gate.page_pace if is_page and b"/account" not in wire else gate.pace) as ahead:
         assert await ask(bed) == 200
         assert not any(task.done() for task in ahead)
 
@@ -133,7 +139,7 @@ async def test_who_looks_at_his_account_waits_for_nobody(bed: GateBed) -> None:
 
 
 async def test_who_waited_for_his_turn_is_told_why(bed: GateBed) -> None:
-    await bed.gate.gateway.pace.turn(round(RATE * BURST_SECONDS) * HEAD_BYTES)
+    await bed.gate.entrance.pace.turn(round(RATE * BURST_SECONDS) * HEAD_BYTES)
     assert set(await asyncio.gather(*(status(bed, wire) for wire in wires(["nothing"]) * 5))) == {401}
 
 

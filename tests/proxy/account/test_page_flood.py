@@ -42,7 +42,7 @@ async def status(scene: AccountScene, head: str) -> int:
 
 @pytest.mark.parametrize("page", PAGES)
 async def test_who_visits_in_a_flood_waits_and_a_good_caller_does_not(scene: AccountScene, page: str) -> None:
-    pace = scene.bed.gate.gateway.page_pace
+    pace = scene.bed.gate.entrance.page_pace
     waiting = [asyncio.create_task(pace.turn(A_FLOOD)), asyncio.create_task(status(scene, PAGES[page]))]
     async with asyncio.timeout(10):
         while pace.waiting < 2:
@@ -55,7 +55,7 @@ async def test_who_visits_in_a_flood_waits_and_a_good_caller_does_not(scene: Acc
 
 
 async def test_people_can_sign_in_while_bad_tokens_flood(scene: AccountScene) -> None:
-    flood = asyncio.create_task(scene.bed.gate.gateway.pace.turn(A_FLOOD))
+    flood = asyncio.create_task(scene.bed.gate.entrance.pace.turn(A_FLOOD))
     async with asyncio.timeout(3):
         await scene.signed_in()
     assert not flood.done()
@@ -63,7 +63,7 @@ async def test_people_can_sign_in_while_bad_tokens_flood(scene: AccountScene) ->
 
 
 async def test_a_logout_is_carried_out_before_its_answers_turn(scene: AccountScene) -> None:
-    his, pace = await scene.signed_in(), scene.bed.gate.gateway.page_pace
+    his, pace = await scene.signed_in(), scene.bed.gate.entrance.page_pace
     flood = asyncio.create_task(pace.turn(A_FLOOD))
     form = {"logout_token": scene.provider.logout_token()}
     told = asyncio.create_task(scene.browser().post("/auth/backchannel-logout", form))

@@ -1,0 +1,167 @@
+"""Whatever comes to the public listener, before anybody is known: framing, routes, what pages elsewhere may read,
+saltgate's own pages and documents, and the answer to whoever is refused. Who asks for a model goes to the gateway.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Final, Protocol
+
+from aiohttp import web
+
+from observability.record import Record, Recorder
+from proxy.answers import metadata_document, page_answer, preflight_answer, refusal_answer
+from proxy.certificates import ClientCertificates
+from proxy.cross_origin import CrossOrigin
+from proxy.desk import PageAnswer, Visit
+from proxy.gateway import Gateway
+from proxy.identity.native_sign_in import NativeSignIn
+from proxy.refusals import Dialect, Draining, EndpointNotAllowed, Refusal
+from proxy.relay.answer import PAGE_LINES, Answer
+from proxy.relay.downstream import ClientGone
+from proxy.relay.pace import Pace
+from proxy.routes import Page, Preflight, ResourceMetadata, Route, dialect_of, find_route, is_for_people
+from proxy.uploads import FORMS, check_framing, read_upload
+
+MAXIMUM_FORM_BYTES: Final = 64 * 1024
+"""What a form or a logout token may have."""
+
+
+class Desk(Protocol):
+    """saltgate's own pages. Each judges by itself who visits it: no visit here is a request to an engine."""
+
+    async def serve(self, page: Page, visit: Visit) -> PageAnswer:
+        """Raises EndpointNotAllowed for a page that this deployment does not have, and the page's own refusals."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Face:
+    """What everybody may know of this deployment: its address, and where one signs in for it.
+
+    `cross_origin` None: no page of another origin is let in.
+    """
+
+    url: str
+    issuers: tuple[str, ...]
+    native_sign_ins: tuple[NativeSignIn, ...] = ()
+    cross_origin: CrossOrigin | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Entrance:
+    """The public side of one worker. `draining`, once set, lets no request be taken any more.
+
+    `pace` is that of refusals, `page_pace` that of our own pages, which are open to everybody: a flood of the one
+    delays nobody at the other. `request_seconds` bounds the upload of a form.
+    """
+
+    gateway: Gateway
+    desk: Desk
+    recorder: Recorder
+    face: Face
+    certificates: ClientCertificates
+    request_seconds: float
+    pace: Pace = field(default_factory=Pace)
+    page_pace: Pace = field(default_factory=Pace)
+    draining: bool = False
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Serve one request, record it once, whatever happens."""
+        target = request.raw_path
+        try:
+            self._let_page_read(request, target)
+            check_framing(request)
+            route = self._route(request, target)
+        except Refusal as refusal:
+            with self.recorder.request(method=request.method, route=None) as record:
+                return await self._refused(request, refusal, dialect_of(target), record)
+        with self.recorder.request(method=request.method, route=route.name) as record:
+            try:
+                return await self._serve(request, route, record)
+            except Refusal as refusal:
+                return await self._refused(request, refusal, route.dialect, record)
+            except ClientGone:
+                record.ended("client_gone")
+                return Answer(request)
+
+    def _let_page_read(self, request: web.BaseRequest, target: str) -> None:
+        """Every answer to this request, also a refusal, says whether a page of another origin may read it."""
+        if self.face.cross_origin is not None and not is_for_people(target):
+            request[PAGE_LINES] = self.face.cross_origin.lines(request.headers.getall("Origin", ()))
+
+    def _route(self, request: web.BaseRequest, target: str) -> Route:
+        """A preflight has the route of the request that it asks about; it is answered before anybody is identified."""
+        if request.method != "OPTIONS" or self.face.cross_origin is None:
+            return find_route(request.method, target)
+        methods = request.headers.getall("Access-Control-Request-Method", ())
+        if len(methods) != 1:
+            return find_route(request.method, target)
+        route = find_route(methods[0], target)
+        origin = self.face.cross_origin.allowed(request.headers.getall("Origin", ()))
+        if isinstance(route.wanted, Page) or origin is None:
+            raise EndpointNotAllowed(
+                "Pages of this origin are not let in here. The administrator lists those that are under [cors].",
+                reason="origin",
+            )
+        headers = request.headers.getall("Access-Control-Request-Headers", ())
+        return replace(route, wanted=Preflight(origin, methods[0], tuple(headers)))
+
+    async def _refused(
+        self, request: web.BaseRequest, refusal: Refusal, dialect: Dialect, record: Record
+    ) -> web.StreamResponse:
+        """The refusal's answer: in its turn, where nobody knows whom it is for."""
+        last = False
+        if record.issuer is None and not isinstance(refusal, Draining):
+            last = not await self.pace.turn(_head_bytes(request))
+        return refusal_answer(request, refusal, dialect, record, self.face.url, last=last)
+
+    async def _waited(self, request: web.BaseRequest) -> bool:
+        """Returns when it is the turn of somebody whom nobody knows; True where his connection is to end with that."""
+        return not await self.pace.turn(_head_bytes(request))
+
+    async def _serve(self, request: web.BaseRequest, route: Route, record: Record) -> web.StreamResponse:
+        if self.draining:
+            raise Draining("saltgate is being restarted. Send the request again.")
+        if isinstance(route.wanted, Page):
+            return await self._visited(request, route.wanted, record)
+        if isinstance(route.wanted, ResourceMetadata):
+            return metadata_document(
+                request,
+                record,
+                self.face.url + route.wanted.resource,
+                self.face.issuers,
+                self.face.native_sign_ins,
+                certificates=self.certificates.possible,
+                last=await self._waited(request),
+            )
+        if isinstance(route.wanted, Preflight):
+            return preflight_answer(request, record, route.wanted, last=await self._waited(request))
+        return await self.gateway.serve(request, route, route.wanted, record)
+
+    async def _visited(self, request: web.BaseRequest, page: Page, record: Record) -> web.StreamResponse:
+        body = b""
+        if request.method == "POST":
+            body = await read_upload(
+                request, maximum_bytes=MAXIMUM_FORM_BYTES, seconds=self.request_seconds, types=FORMS
+            )
+        answer = await self.desk.serve(page, self._visit(request, body))
+        last = False
+        if page.is_for_anybody or answer.is_for_anybody:
+            last = not await self.page_pace.turn(_head_bytes(request))
+        return page_answer(request, record, answer, last=last)
+
+    def _visit(self, request: web.BaseRequest, body: bytes) -> Visit:
+        path, _, query = request.raw_path.partition("?")
+        return Visit(
+            method=request.method,
+            path=path,
+            query=query,
+            headers=tuple(request.headers.items()),
+            body=body,
+            certificate=self.certificates.of(request),
+        )
+
+
+def _head_bytes(request: web.BaseRequest) -> int:
+    return sum(len(name) + len(value) for name, value in request.raw_headers)
