@@ -24,9 +24,9 @@ from config.settings import Settings
 from proxy.app import configured_engine, issuer_tls, public_url
 from proxy.assurance.engines import Engine, served_by
 from proxy.cli.check_engine import replica_lines
+from proxy.cli.check_eviction import eviction_lines
 from proxy.cli.check_images import image_lines
 from proxy.cli.check_introspection import introspection_lines
-from proxy.cli.check_redis import eviction_lines
 from proxy.cli.check_sign_in import sign_in_lines
 from proxy.cli.configuration import add_configuration, tell_faults
 from proxy.cli.lines import Level, Line

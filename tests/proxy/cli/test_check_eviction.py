@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from config.settings import Directory
-from proxy.cli.check_redis import eviction_lines
+from proxy.cli.check_eviction import eviction_lines
 from proxy.cli.lines import Level
 from tests.parts.redis_server import RedisServer
 
