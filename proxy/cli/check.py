@@ -26,6 +26,7 @@ from proxy.assurance.engines import Engine, served_by
 from proxy.cli.check_engine import replica_lines
 from proxy.cli.check_images import image_lines
 from proxy.cli.check_introspection import introspection_lines
+from proxy.cli.check_redis import redis_lines
 from proxy.cli.configuration import add_configuration, tell_faults
 from proxy.cli.lines import Level, Line
 from proxy.directory.connect import open_store, removal_policy
@@ -242,6 +243,8 @@ async def _directory(settings: Settings) -> AsyncIterator[Line]:
             "it is missing: `saltgate directory import FILE -c …` makes it",
         )
     # A ring that is there and cannot be read is among the faults.
+    async for line in redis_lines(part, settings):
+        yield line
 
 
 def _directory_warnings(place: DirectorySettings) -> Iterator[str]:
