@@ -53,7 +53,7 @@ class TokenSection:
         self.pace.take(person.owner)
         wish = Wish(checked_name(fields.get("name", "")), self._lifetime(fields.get("days", "")), None)
         made = await self.tokens.create(person, wish)
-        return html_page(_made_page(made.token.text(), made.record.name))
+        return html_page(_made_page(made.token.text(), made.record.name, _minute(made.record.expires)))
 
     async def revoke(self, visit: Visit) -> PageAnswer:
         """POST /account/tokens/end: back to the account, where it is no longer."""
@@ -115,10 +115,15 @@ def _day(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d")
 
 
-def _made_page(token: str, name: str) -> str:
+def _minute(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _made_page(token: str, name: str, until: str) -> str:
     """The only page that ever holds a token's secret; it is not kept by the browser (`no-store`)."""
     body = (
         f'<p role="status">This is the token {escape(name)}. Copy it now: it is shown this once.</p>'
+        f"<p>It is good until {until}, unless you revoke it before.</p>"
         f'<p><input readonly aria-label="The token" value="{escape(token)}" autocomplete="off" spellcheck="false"></p>'
         '<a class="button" href="/account">Done</a>'
     )
