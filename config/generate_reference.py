@@ -13,6 +13,7 @@ from typing import Annotated, Final, Literal, Union, get_args, get_origin, get_t
 
 from config import settings, values
 from config.overrides import PREFIX
+from config.person import GATE_VARIABLE
 from config.presets import CLIENTS_REQUIRED, PRESETS
 from config.schema import is_list, member
 from config.secret import Secret
@@ -32,8 +33,8 @@ This page is made from `config/settings.py` by `python -m config.generate_refere
 - A **path** begins at the folder of the file.
 - Overrides by environment are named `{PREFIX}<SECTION>__<KEY>`, with items of a list by index, and hold TOML or bare
   text: `{PREFIX}PUBLIC__LISTEN=0.0.0.0:8080`, `{PREFIX}ENGINES__0__URLS=["http://10.0.0.7:8000"]`. To move a secret,
-  override it as a whole: `{PREFIX}ISOLATION__KEYS__0__SECRET={{ env = "SALT" }}`. Every other `{PREFIX}…` variable is
-  ignored with one warning.
+  override it as a whole: `{PREFIX}ISOLATION__KEYS__0__SECRET={{ env = "SALT" }}`. Every other `{PREFIX}…` variable
+  but `{GATE_VARIABLE}`, which tells people's own commands their gate, is ignored with one warning.
 """
 _FORMS: Final = (
     (values.Duration, "duration"),

@@ -71,7 +71,9 @@ class Public:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Administrator:
-    """People who see and revoke the personal access tokens of others, at `/account/tokens` and with `saltgate pat`."""
+    """People who see and revoke the personal access tokens of others: with `saltgate pat list|revoke --subject …`, and
+    by the API under `/account/tokens`, which is for programs. The pages in a browser show each his own alone.
+    """
 
     issuer: Text  # One of [[issuers]]: whose people they are.
     members: SomeOf[Text]  # user:SUBJECT or group:NAME. A group counts as long as the person's own sign-in names it.
@@ -172,6 +174,7 @@ class Login:
     scopes: SomeOf[Text] = ("openid", "profile")  # What saltgate's own pages ask for; openid is among them.
     # The public client of `saltgate login`: device grant, or authorization code with PKCE to a loopback address (any
     # port of http://127.0.0.1, path /callback). The gate tells it, with the two keys below, in its resource metadata.
+    # Where the issuer's `clients` are listed, it must be among them.
     native_client_id: Text | None = None
     native_scopes: SomeOf[Text] = ("openid", "offline_access")  # What `saltgate login` asks for.
     # Whose access tokens `saltgate login` asks for (RFC 8707), where the issuer wants to be told.
@@ -252,7 +255,8 @@ class Directory:
     password: SecretValue | None = None  # The Redis password.
     # A directory file, for one machine without Redis. Commands that change memberships write it anew, without comments.
     file: PathBeside | None = None
-    state: PathBeside | None = None  # With `file`: the folder where the salt ring, raises and blocks live.
+    # With `file`: the folder where the salt ring, raises, blocks and personal access tokens live.
+    state: PathBeside | None = None
     # How long known memberships serve while the directory cannot be confirmed.
     max_stale: DurationOrZero = 300.0
     ca: ReadableFile | None = None  # PEM file of a private authority.
@@ -399,7 +403,8 @@ class TrustedFront:
 
     name: Text  # [a-z0-9][a-z0-9-]{0,31}; part of its people's names.
     issuer: Text  # One of [[issuers]]: of the front's own credential, and of the workspaces' people.
-    subject: Text  # The front's own service account, as `saltgate explain` names it.
+    # The front's own service account, as `saltgate explain` names it before this entry is there.
+    subject: Text
     workspaces: SomeOf[Text]  # The only ones in which it may speak for people.
     # The key of the assertions' HMAC (HS256), 32 bytes or more and used for nothing else; Open WebUI's
     # FORWARD_USER_INFO_HEADER_JWT_SECRET.

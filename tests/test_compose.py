@@ -14,9 +14,10 @@ import pytest
 import yaml
 
 from config.load import load
-from config.settings import Settings
+from config.settings import Issuer, Login, Settings
 from observability.families import FAMILIES
 from proxy.directory.model import directory_from_toml
+from proxy.routes import Page
 
 COMPOSE: Final = Path(__file__).parents[1] / "compose"
 BASE: Final = COMPOSE / "compose.yaml"
@@ -231,7 +232,12 @@ class TestSettings:
             loaded(COMPOSE / "gateway" / f"saltgate{kind}.toml", made, tmp_path) for kind in ("", ".file-directory")
         ]
         assert other.directory.file is not None
-        assert replace(other, directory=base.directory) == base
+        (issuer,) = base.issuers
+        assert issuer.login is not None
+        # Who signs in with a browser is to be known to all workers at once: that needs Redis.
+        at_command_lines = replace(issuer.login, client_id=None, client_secret=None)
+        assert other.issuers == (replace(issuer, login=at_command_lines),)
+        assert replace(other, directory=base.directory, issuers=base.issuers) == base
 
     def test_overlays_override_only_keys_that_exist(self, made: Path, tmp_path: Path) -> None:
         variables = {
@@ -269,6 +275,60 @@ class TestRealm:
             }
             assert set(issuer.audiences) <= audiences
 
+    def test_people_sign_in_with_clients_of_the_realm(self, made: Path, tmp_path: Path) -> None:
+        issuer, login = _signed_in_at(made, tmp_path)
+        clients = {client["clientId"]: client for client in self.realm["clients"]}
+        native, web = clients[login.native_client_id], clients[login.client_id]
+        assert login.native_client_id in (issuer.clients or ())
+        assert native["publicClient"]
+        assert native["attributes"]["oauth2.device.authorization.grant.enabled"] == "true"
+        assert native["redirectUris"] == ["http://127.0.0.1/*"]
+        assert not web["publicClient"]
+        assert web["secret"] == "${SALTGATE_WEB_CLIENT_SECRET}"
+        assert login.client_secret is not None
+        assert login.client_secret.source == f"file {made / 'web-client-secret'}"
+        script = base_service("keycloak")["entrypoint"][-1]
+        assert 'export SALTGATE_WEB_CLIENT_SECRET="$$(< /run/secrets/web-client-secret)"' in script
+        for client in (native, web):
+            assert client["standardFlowEnabled"]
+            assert client["attributes"]["pkce.code.challenge.method"] == "S256"
+
+    def test_no_token_of_the_pages_client_opens_the_gate(self, made: Path, tmp_path: Path) -> None:
+        issuer, login = _signed_in_at(made, tmp_path)
+        (web,) = (client for client in self.realm["clients"] if client["clientId"] == login.client_id)
+        assert login.client_id not in (issuer.clients or ())
+        assert not any("included.client.audience" in mapper["config"] for mapper in web["protocolMappers"])
+
+    def test_the_pages_client_knows_the_gate_where_browsers_and_keycloak_reach_it(
+        self, made: Path, tmp_path: Path
+    ) -> None:
+        public = loaded(COMPOSE / "gateway" / "saltgate.toml", made, tmp_path).public
+        _, login = _signed_in_at(made, tmp_path)
+        (web,) = (client for client in self.realm["clients"] if client["clientId"] == login.client_id)
+        assert web["redirectUris"] == [f"{public.url}{Page.CALLBACK.value[1]}"]
+        assert web["attributes"]["post.logout.redirect.uris"] == f"{public.url}{Page.SIGNED_OUT.value[1]}"
+        assert web["frontchannelLogout"] is False
+        assert web["attributes"]["backchannel.logout.url"] == f"{public.url}{Page.BACK_CHANNEL_LOGOUT.value[1]}"
+        # Of Keycloak's container the name is the gateway, on the port where it listens, and its certificate is trusted.
+        host, port = str(public.url).removeprefix("https://").split(":")
+        assert base_service("gateway")["networks"]["front"]["aliases"] == [host]
+        assert public.listen.endswith(f":{port}")
+        assert set(base_service("gateway")["networks"]) & set(base_service("keycloak")["networks"]) == {"front"}
+        assert base_service("keycloak")["environment"]["KC_TRUSTSTORE_PATHS"] == "/run/secrets/authority"
+        assert "authority" in base_service("keycloak")["secrets"]
+
+    def test_groups_are_in_what_each_sign_in_goes_by(self, made: Path, tmp_path: Path) -> None:
+        issuer, login = _signed_in_at(made, tmp_path)
+        clients = {client["clientId"]: client for client in self.realm["clients"]}
+        for name, token in ((login.client_id, "id.token.claim"), (login.native_client_id, "access.token.claim")):
+            named = {
+                mapper["config"]["claim.name"]
+                for mapper in clients[name]["protocolMappers"]
+                if mapper["protocolMapper"] == "oidc-group-membership-mapper" and mapper["config"][token] == "true"
+            }
+            assert {(group,) for group in named} <= set(issuer.groups)
+            assert named
+
     def test_nobody_can_sign_in_as_the_audience(self) -> None:
         (audience,) = (client for client in self.realm["clients"] if client["clientId"] == "saltgate")
         assert not any(
@@ -299,6 +359,12 @@ class TestRealm:
             members = [project.members for project in workspace.projects.values()]
             members += [team.members for team in workspace.teams.values()]
             assert {str(member) for some in members for member in some} <= known
+
+
+def _signed_in_at(secrets: Path, folder: Path) -> tuple[Issuer, Login]:
+    (issuer,) = loaded(COMPOSE / "gateway" / "saltgate.toml", secrets, folder).issuers
+    assert issuer.login is not None
+    return issuer, issuer.login
 
 
 class TestSecrets:

@@ -24,7 +24,7 @@ trap 'rm -rf "$work"' EXIT
 main() {
     if [ ! -e authority ]; then certificates; fi
     for name in salt-1 metrics-token redis-password keycloak-admin-password demo-password batch-client-secret \
-        grafana-password; do
+        web-client-secret grafana-password; do
         if [ ! -e "$name" ]; then random "$name"; fi
     done
     if [ ! -e redis-users ]; then redis_users; fi

@@ -163,13 +163,16 @@ def _by_credential(people: Clerk | None, program: Clerk) -> Clerk:
             return await program(visit)
         if people is not None and _is_browser(visit.headers):
             return await people(visit)
-        raise CredentialRequired(
-            "Send your access token as 'Authorization: Bearer TOKEN', or open this address in a browser."
-        )
+        raise CredentialRequired(_SEND if people is None else _SEND_OR_OPEN)
 
     return serve
 
 
+_SEND: Final = (
+    "Send your access token as 'Authorization: Bearer TOKEN'. This gate has no sign-in for browsers; "
+    "its administrator sets one up with `client_id` of [issuers.login]."
+)
+_SEND_OR_OPEN: Final = "Send your access token as 'Authorization: Bearer TOKEN', or open this address in a browser."
 _CREDENTIAL_HEADERS: Final = frozenset({"authorization", *API_KEY_HEADERS})
 
 

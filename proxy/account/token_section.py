@@ -59,7 +59,10 @@ class TokenSection:
         made = await self._made_once(person, wish, f"token form {visitor.form_token} {fields.get('once', '')}")
         if made is None:
             return see_other(ACCOUNT)
-        return html_page(_made_page(made.token.text(), made.record.name, base_url=f"{self.public_url}/v1"))
+        page = _made_page(
+            made.token.text(), made.record.name, _minute(made.record.expires), base_url=f"{self.public_url}/v1"
+        )
+        return html_page(page)
 
     async def _made_once(self, person: Person, wish: Wish, form: str) -> NewToken | None:
         """The new token; None where this form has made one: whoever loads its page anew wants no second, which would be
@@ -134,10 +137,15 @@ def _day(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d")
 
 
-def _made_page(token: str, name: str, *, base_url: str) -> str:
+def _minute(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _made_page(token: str, name: str, until: str, *, base_url: str) -> str:
     """The only page that ever holds a token's secret; it is not kept by the browser (`no-store`)."""
     body = (
         f'<p role="status">This is the token {escape(name)}. Copy it now: it is shown this once.</p>'
+        f"<p>It is good until {until}, unless you revoke it before.</p>"
         f'<p><input readonly aria-label="The token" value="{escape(token)}" autocomplete="off" spellcheck="false"></p>'
         f'<p>Programs take it as their API key, with the base URL <span class="code">{escape(base_url)}</span>.</p>'
         '<a class="button" href="/account">Done</a>'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
 import structlog
 
@@ -52,6 +53,17 @@ def new_token(owner: Owner, wish: Wish, *, now: float) -> NewToken:
     return NewToken(token, record)
 
 
+def lifetime_words(seconds: float) -> str:
+    """As people say it: "365 days", "36 hours", "1 minute"; in seconds only what is no whole number of these."""
+    whole = int(seconds)
+    unit, length = next(each for each in _UNITS if whole % each[1] == 0)
+    count = whole // length
+    return f"{count} {unit}" if count == 1 else f"{count} {unit}s"
+
+
+_UNITS: Final = (("day", 24 * 3600), ("hour", 3600), ("minute", 60), ("second", 1))
+
+
 class AccountTokens:
     """Each deed judges by itself whether this person may do it. `clock` is Unix seconds."""
 
@@ -83,7 +95,7 @@ class AccountTokens:
         are not his."""
         if wish.lifetime > self._settings.max_lifetime:
             raise InvalidRequest(
-                f"A token may live {int(self._settings.max_lifetime)} seconds at most.", param="expires_in"
+                f"A token may live {lifetime_words(self._settings.max_lifetime)} at most.", param="expires_in"
             )
         for workspace, project in wish.projects or ():
             check_member(person.snapshot, person.identity, workspace, project)

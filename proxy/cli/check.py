@@ -27,6 +27,7 @@ from proxy.cli.check_engine import replica_lines
 from proxy.cli.check_eviction import eviction_lines
 from proxy.cli.check_images import image_lines
 from proxy.cli.check_introspection import introspection_lines
+from proxy.cli.check_redis import redis_lines
 from proxy.cli.check_sign_in import sign_in_lines
 from proxy.cli.configuration import add_configuration, tell_faults
 from proxy.cli.lines import Level, Line
@@ -257,6 +258,8 @@ async def _directory(settings: Settings) -> AsyncIterator[Line]:
             "it is missing: `saltgate directory import FILE -c …` makes it",
         )
     # A ring that is there and cannot be read is among the faults.
+    async for line in redis_lines(part, settings):
+        yield line
 
 
 def _directory_warnings(place: DirectorySettings) -> Iterator[str]:

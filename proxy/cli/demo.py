@@ -13,6 +13,7 @@ from typing import Final
 
 import aiohttp
 
+from proxy.demo.called import called_again
 from proxy.demo.cast import ALICE, BOB, CAST
 from proxy.demo.part import PartFailed
 from proxy.demo.picture import picture
@@ -191,6 +192,7 @@ _LEGEND: Final = f"""{_RULE}
 
 def _try_it(stage: Stage, alice: str, bob: str) -> str:
     """What can be pasted begins at the left edge: indented Python cannot be pasted."""
+    saltgate = called_again()
     return f"""\
   Ask as Alice:
 
@@ -219,9 +221,9 @@ print(answer.choices[0].message.content)
   Or sign in as people do, with a browser or a code, and let programs ask for
   a fresh token whenever they need one:
 
-saltgate login --gate {stage.public}
-saltgate whoami
-OPENAI_API_KEY=$(saltgate token)
+{saltgate} login --gate {stage.public}
+{saltgate} whoami
+export OPENAI_API_KEY=$({saltgate} token)
 
   Tokens are good for an hour. Ctrl-C ends everything.
 """

@@ -47,7 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what it is for alone, as often as need be; by default all that you may act for",
     )
     creating.add_argument("--issuer", metavar="ISSUER", help="the local issuer, where the configuration has several")
-    listing = _action(actions, "list", "your tokens, never their secrets")
+    listing = _action(
+        actions, "list", "your tokens, never their secrets", "The last use is noted a minute later at most."
+    )
     revoking = _action(actions, "revoke", "make a token over, everywhere within a second")
     which = revoking.add_mutually_exclusive_group(required=True)
     which.add_argument("id", nargs="?", metavar="ID", help=f"the 8 characters behind {PERSONAL_PREFIX}")
@@ -69,10 +71,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _action(
-    actions: argparse._SubParsersAction[argparse.ArgumentParser], name: str, summary: str
+    actions: argparse._SubParsersAction[argparse.ArgumentParser], name: str, summary: str, more: str | None = None
 ) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = actions.add_parser(
-        name, help=summary, description=summary[0].upper() + summary[1:]
+        name, help=summary, description=summary[0].upper() + summary[1:], epilog=more
     )
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--gate", metavar="URL", help="the gate; by default SALTGATE_GATE, else the last one")
@@ -130,8 +132,13 @@ async def _list(arguments: argparse.Namespace, tokens: Tokens) -> int:
         return 0
     sys.stdout.write(listed(found))
     if not found:
-        _tell("there are none; `saltgate pat create` makes one")
+        _tell(_none(arguments.subject))
     return 0
+
+
+def _none(subject: str | None) -> str:
+    """Nobody makes a token for somebody else."""
+    return "there are none; `saltgate pat create` makes one" if subject is None else f"{subject} has none"
 
 
 async def _revoke(arguments: argparse.Namespace, tokens: Tokens) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from config.settings import Issuer, Settings
 from proxy.account.token_pages import wish
-from proxy.account.tokens import NewToken, new_token
+from proxy.account.tokens import NewToken, lifetime_words, new_token
 from proxy.app import personal_rules, public_url
 from proxy.cli.local_issuer import OWNER, local_folder, tell_new_owner
 from proxy.cli.pat_shown import MadeToken, PatRefused, ShownToken, Whose, WrongUse
@@ -61,7 +61,7 @@ class StoredPats:
             default_lifetime=int(limits.default_lifetime),
         )
         if wished.lifetime > limits.max_lifetime:
-            raise PatRefused(f"[tokens] max_lifetime lets a token live {int(limits.max_lifetime)} seconds at most")
+            raise PatRefused(f"[tokens] max_lifetime lets a token live {lifetime_words(limits.max_lifetime)} at most")
         made = new_token(self._local_owner(), wished, now=_now())
         await self._check_projects(made)
         try:

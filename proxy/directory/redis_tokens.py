@@ -25,8 +25,8 @@ from proxy.identity.personal_records import NOBODYS, Kept, Login, Owner, TokenRe
 
 _TOKEN: Final = PREFIX + "token:"
 _USED: Final = PREFIX + "token_used:"
-_OWNED: Final = PREFIX + "tokens_of:"
-_LOGIN: Final = PREFIX + "login:"
+TOKENS_OF: Final = PREFIX + "tokens_of:"
+LOGIN: Final = PREFIX + "login:"
 _ATTEMPTS: Final = 100
 _USES_AT_ONCE: Final = 500
 
@@ -97,7 +97,7 @@ class RedisTokens:
 
     async def _created(self, record: TokenRecord, limit: int) -> bool:
         """Whether it was written; not, where the owner's tokens have changed meanwhile."""
-        index = _OWNED + owner_name(record.owner)
+        index = TOKENS_OF + owner_name(record.owner)
         async with self._redis.pipeline(transaction=True) as pipe:
             await pipe.watch(index, _TOKEN + record.id)
             ask: _Ask = pipe.immediate_execute_command
@@ -134,12 +134,12 @@ async def _get(ask: _Ask, key: str) -> bytes | None:
 
 
 async def _ids(ask: _Ask, owner: Owner) -> tuple[str, ...]:
-    found: list[bytes] = await ask("ZRANGE", _OWNED + owner_name(owner), 0, -1)
+    found: list[bytes] = await ask("ZRANGE", TOKENS_OF + owner_name(owner), 0, -1)
     return tuple(each.decode("ascii", "replace") for each in found)
 
 
 def _login_key(owner: Owner) -> str:
-    return _LOGIN + owner_name(owner)
+    return LOGIN + owner_name(owner)
 
 
 def _readable(token_id: str, document: bytes) -> TokenRecord:

@@ -38,18 +38,24 @@ def identify(token: VerifiedToken, *, rules: Issuer, now: float, sign_in_url: st
 
 
 def proved(
-    claims: Mapping[str, Json], *, rules: Issuer, now: float, method: str, sign_in_url: str | None = None
+    claims: Mapping[str, Json],
+    *,
+    rules: Issuer,
+    now: float,
+    method: str,
+    sign_in_url: str | None = None,
+    unnamed: Reason = Reason.SUBJECT,
 ) -> Identity | Bound:
     """The caller whom claims prove that are the issuer's word for certain: signed by it, or answered when asked.
 
-    All that holds whichever of the two it was. Raises as `identify`.
+    All that holds whichever of the two it was. Raises as `identify`; `unnamed` is the reason where no subject is there.
     """
     _check_are_of_access_token(claims, rules)
     expires_at = _checked_times(claims, rules, now, sign_in_url)
     _check_audience(claims, rules)
     caller = Identity(
         issuer=rules.issuer,
-        subject=claimed_subject(claims, rules.subject),
+        subject=claimed_subject(claims, rules.subject, unnamed),
         groups=claimed_groups(claims, rules),
         groups_complete=not groups_overflow(claims, rules),
         expires_at=expires_at,
@@ -153,20 +159,22 @@ _CONTROLS: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
 _CONTROLS_AND_FORMATS: Final = _CONTROLS | {"Cf"}
 
 
-def claimed_subject(claims: Mapping[str, Json], path: tuple[str, ...]) -> str:
+def claimed_subject(claims: Mapping[str, Json], path: tuple[str, ...], unnamed: Reason = Reason.SUBJECT) -> str:
     """The claim that names the caller. No issuer's own people are named like those of a front end."""
-    subject = named_subject(claims, path)
+    subject = named_subject(claims, path, unnamed)
     if subject.startswith(FRONT_PREFIX):
         raise invalid_token(Reason.SUBJECT)
     return subject
 
 
-def named_subject(claims: Mapping[str, Json], path: tuple[str, ...]) -> str:
+def named_subject(claims: Mapping[str, Json], path: tuple[str, ...], unnamed: Reason = Reason.SUBJECT) -> str:
     """The name at the path. Invisible characters would let two people look alike in a directory.
 
-    Raises `InvalidToken` where none is there that can be a subject.
+    Raises `InvalidToken` where none is there that can be a subject; where none is there at all, for `unnamed`.
     """
     value = _at(claims, path, Reason.SUBJECT)
+    if isinstance(value, _Absent):
+        raise invalid_token(unnamed)
     if not isinstance(value, str) or not 0 < len(value) <= MAXIMUM_SUBJECT_CHARACTERS:
         raise invalid_token(Reason.SUBJECT)
     if _holds(value, _CONTROLS_AND_FORMATS):

@@ -81,7 +81,7 @@ def identify(claims: Mapping[str, Json], *, rules: Issuer, now: float) -> Identi
     if claims.get("iss", rules.issuer) != rules.issuer:
         raise invalid_token(Reason.ISSUER)
     _check_kind(claims)
-    return proved(_with_subject(claims, rules), rules=rules, now=now, method="introspection")
+    return proved(_with_subject(claims, rules), rules=rules, now=now, method="introspection", unnamed=Reason.NO_SUBJECT)
 
 
 _ACCESS_TOKEN_USES: Final = ("access_token", "access")  # Dex; Cognito

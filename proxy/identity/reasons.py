@@ -40,6 +40,7 @@ class Reason(Enum):
     TOO_OLD = "too_old"
     AUDIENCE = "audience"
     SUBJECT = "subject"
+    NO_SUBJECT = "no_subject"
     NOT_AN_ACCESS_TOKEN = "not_an_access_token"  # noqa: S105 - a word for a log, no secret
     SENDER_CONSTRAINED = "sender_constrained"
     BOUND = "bound"
@@ -100,6 +101,10 @@ _TEXTS: Final = {
         "Have your client ask the identity provider for this gateway's audience."
     ),
     Reason.SUBJECT: "The token does not name its subject as this gateway needs it. Tell your administrator.",
+    Reason.NO_SUBJECT: (
+        "The identity provider does not say whose token this is. Tell your administrator; a service account's client "
+        "must be listed in `service_accounts` of [issuers.introspection]."
+    ),
     Reason.NOT_AN_ACCESS_TOKEN: "This is not an access token. Send one, not an ID, refresh or logout token.",
     Reason.SENDER_CONSTRAINED: (
         "The token is bound in a way that is not accepted here. Ask for one that is bound by DPoP or mutual TLS, or "

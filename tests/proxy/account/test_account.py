@@ -100,6 +100,26 @@ async def test_of_several_issuers_the_one_of_the_named_workspace_is_asked_about_
     assert "of-alice" not in other.hits
 
 
+async def test_nobody_is_sent_to_a_browser_where_no_browser_can_sign_in(redis: RedisServer, tmp_path: Path) -> None:
+    async with gate(redis, tmp_path) as bed:
+        for headers in ({}, {"Accept": "text/html,application/xhtml+xml"}):
+            status, found = await account(bed, **headers)
+            assert (status, found["error"]["code"]) == (401, "credential_required")
+            assert "Authorization: Bearer" in found["error"]["message"]
+            assert "open this address" not in found["error"]["message"]
+            assert "no sign-in for browsers" in found["error"]["message"]
+
+
+async def test_a_program_without_a_credential_is_told_of_the_browser_where_people_sign_in_with_one(
+    redis: RedisServer, tmp_path: Path
+) -> None:
+    web = Issuer(issuer="http://127.0.0.1:8", audiences=("saltgate",), login=Login(client_id="web"))
+    async with gate(redis, tmp_path, issuers=(web,)) as bed:
+        status, found = await account(bed)
+    assert (status, found["error"]["code"]) == (401, "credential_required")
+    assert "open this address in a browser" in found["error"]["message"]
+
+
 async def test_who_is_blocked_is_told_so_and_nothing_else(redis: RedisServer, tmp_path: Path) -> None:
     async with gate(redis, tmp_path) as bed:
         await bed.change(block(bed.mint.issuer, user("u-alice-0001")))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,17 @@ async def test_a_person_makes_a_token_uses_it_and_revokes_it(scene: AccountScene
     await scene.bed.gate.view.confirm()
     assert await scene.status_of(token) == 401
     assert token_id not in (await browser.get("/account")).text
+
+
+async def test_the_page_of_a_new_token_says_when_it_ends(scene: AccountScene) -> None:
+    browser = await scene.signed_in()
+    form_token = (await browser.get("/account")).form_token
+    before = datetime.now(UTC).replace(second=0, microsecond=0)
+    shown = await browser.post(MAKE, {"form_token": form_token, "name": "my editor", "days": "7"})
+    found = re.search(r"good until (\d{4}-\d\d-\d\d \d\d:\d\d) UTC", shown.text)
+    assert found is not None
+    until = datetime.strptime(f"{found[1]} +0000", "%Y-%m-%d %H:%M %z")
+    assert before <= until - timedelta(days=7) <= datetime.now(UTC)
 
 
 async def test_nobody_revokes_the_token_of_another(scene: AccountScene) -> None:

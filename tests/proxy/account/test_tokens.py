@@ -12,6 +12,7 @@ from redis import Redis
 
 from config.settings import Tokens
 from proxy.account.pace import PER_MINUTE, Pace
+from proxy.account.tokens import lifetime_words
 from proxy.directory.changes import block, end, grant, revoke
 from proxy.directory.endings import Ending
 from proxy.directory.model import group, user
@@ -330,7 +331,23 @@ async def test_the_lifetimes_are_the_deployments(redis: RedisServer, tmp_path: P
         made = (await people.make()).document
         assert made["expires_at"] - made["created_at"] == 600
         assert (await people.make(expires_in=7200)).status == 201
-        assert (await people.make(expires_in=7201)).code == "invalid_request"
+        refused = await people.make(expires_in=7201)
+        assert refused.code == "invalid_request"
+        assert "2 hours at most" in refused.document["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (365 * 24 * 3600.0, "365 days"),
+        (24 * 3600.0, "1 day"),
+        (36 * 3600.0, "36 hours"),
+        (5400.0, "90 minutes"),
+        (61.5, "61 seconds"),
+    ],
+)
+def test_a_lifetime_is_told_as_people_say_it(seconds: float, words: str) -> None:
+    assert lifetime_words(seconds) == words
 
 
 async def test_nobody_asks_more_often_than_the_pace() -> None:

@@ -130,6 +130,10 @@ def test_what_it_prints_to_be_pasted_works_and_ctrl_c_ends_it_cleanly(demo: Call
     assert snippet is not None
     printed = subprocess.run([sys.executable, "-c", snippet[0]], capture_output=True, check=True, timeout=SECONDS)
     assert printed.stdout.startswith(b"You said ")
+    sign_in = re.search(r"^(.+) login --gate http://127\.0\.0\.1:\d+$", running.text, re.MULTILINE)
+    assert sign_in is not None
+    assert f"$({sign_in[1]} token)" in running.text
+    subprocess.run(["sh", "-c", f"{sign_in[1]} login --help"], capture_output=True, check=True, timeout=SECONDS)
     token = re.search(r"^eyJ\S+$", running.text, re.MULTILINE)
     assert token is not None
     stranger = re.sub(

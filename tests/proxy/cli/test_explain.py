@@ -631,6 +631,23 @@ async def test_an_opaque_token_is_explained_by_what_its_issuer_answers(
     assert INTROSPECTION_SECRET not in answer.out + told.out + away.out + away.err
 
 
+async def test_an_opaque_token_of_nobody_named_leads_to_the_service_accounts(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    token = "opaque-token-of-a-program"
+    async with IntrospectionServer() as server:
+        server.active[token] = {name: value for name, value in server.claims("gone").items() if name != "sub"}
+        (tmp_path / "introspection").write_text(INTROSPECTION_SECRET)
+        section = (
+            "[issuers.introspection]\n"
+            f'client_id = "saltgate"\nclient_secret = {{ file = "introspection" }}\nendpoint = "{server.endpoint}"\n'
+        )
+        async with deployed(tmp_path, capfd, issuer_more=section) as bed:
+            refused = await bed.json(*APOLLO, token=token)
+            assert (refused.result, bed.refusal(refused)["reason"]) == ("401 invalid_token", "no_subject")
+            assert "`service_accounts` of [issuers.introspection]" in refused.out
+
+
 async def test_an_opaque_token_without_introspection_is_told_what_is_missing(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -122,12 +122,29 @@ async def test_a_refusal_of_the_gate_is_told_with_its_remedy(people: Desk, termi
     assert "no token of this id" in said.err
 
 
+async def test_a_lifetime_that_is_too_long_is_told_in_days(people: Desk, terminal: Terminal, tmp_path: Path) -> None:
+    sign_in(people, tmp_path)
+    said = await terminal.pat("create", "--expires", "400d")
+    assert (said.status, said.out) == (1, "")
+    assert "365 days at most" in said.err
+
+
+async def test_a_list_says_that_the_last_use_is_noted_later(terminal: Terminal) -> None:
+    said = await terminal.pat("list", "--help")
+    assert said.status == 0
+    assert "a minute later at most" in " ".join(said.out.split())
+
+
 async def test_an_administrator_names_whose_tokens_he_means(people: Desk, terminal: Terminal, tmp_path: Path) -> None:
     token = await people.made(people.sign_in(BOB))
     sign_in(people, tmp_path, ADMIN)
     assert id_of(token) in (await terminal.pat("list", "--subject", BOB)).out
     said = await terminal.pat("revoke", "--all", "--subject", BOB, "--issuer", people.bed.mint.issuer, "--json")
     assert json.loads(said.out) == {"revoked": 1}
+    said = await terminal.pat("list", "--subject", BOB)
+    assert (said.status, said.out) == (0, "")
+    assert f"{BOB} has none" in said.err
+    assert "pat create" not in said.err
     sign_in(people, tmp_path, ALICE)
     said = await terminal.pat("list", "--subject", BOB)
     assert (said.status, said.out) == (1, "")
@@ -254,7 +271,7 @@ async def test_the_limits_hold_with_the_configuration_too(
     limits = {"per_owner": 1, "max_lifetime": "24h", "default_lifetime": "1h"}
     here = ("-c", str(configure(tmp_path, {"redis": redis.url}, tokens=limits)))
     for words, problem in (
-        (("--expires", "2d"), "max_lifetime"),
+        (("--expires", "2d"), "max_lifetime lets a token live 1 day at most"),
         (("--project", "acme/apollo"), "not a member"),
         (("--project", "acme"), "WORKSPACE/PROJECT"),
         (("--name", "\x1b[2J"), "name"),

@@ -92,7 +92,7 @@ async def test_a_service_account_is_an_identity_where_it_is_listed(
     async with asking(provider) as opaque:
         with pytest.raises(InvalidToken) as caught:
             bearer(await opaque.judged(token, None))
-    assert caught.value.reason == Reason.SUBJECT.value
+    assert caught.value.reason == Reason.NO_SUBJECT.value
 
 
 async def test_a_refresh_token_is_no_access_token(provider: CertifiedProvider, session: aiohttp.ClientSession) -> None:
