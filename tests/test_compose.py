@@ -19,6 +19,8 @@ from observability.families import FAMILIES
 from proxy.directory.model import directory_from_toml
 from proxy.routes import Page
 
+pytestmark = pytest.mark.slow
+
 COMPOSE: Final = Path(__file__).parents[1] / "compose"
 BASE: Final = COMPOSE / "compose.yaml"
 OVERLAYS: Final = sorted(COMPOSE.glob("compose.*.yaml"))

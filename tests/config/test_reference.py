@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import cache
 
 import pytest
 
@@ -16,11 +17,16 @@ def test_the_reference_is_fresh() -> None:
     assert REFERENCE.read_text(encoding="utf-8") == reference(), "run: python -m config.generate_reference"
 
 
+@cache
+def page() -> str:
+    return reference()
+
+
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.__name__)
 def test_every_key_stands_in_the_reference_with_a_meaning(section: type) -> None:
-    page = reference()
+    lines = page().splitlines()
     for field in dataclasses.fields(section):
-        rows = [line for line in page.splitlines() if line.startswith(f"| `{field.name}` |")]
-        headings = [line for line in page.splitlines() if line.startswith("## ") and f"{field.name}]" in line]
+        rows = [line for line in lines if line.startswith(f"| `{field.name}` |")]
+        headings = [line for line in lines if line.startswith("## ") and f"{field.name}]" in line]
         assert headings or rows, field.name
         assert all(len(row.split(" | ")[-1].removesuffix(" |")) > 5 for row in rows), field.name

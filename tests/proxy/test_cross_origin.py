@@ -18,6 +18,8 @@ from proxy.routes import Page
 from tests.parts.gate_bed import GateBed, chat, gate_bed
 from tests.parts.redis_server import RedisServer
 
+pytestmark = pytest.mark.slow
+
 ORIGIN = "https://chat.example.com"
 LISTED = (ORIGIN, "http://localhost:3000", "https://other.example:8443")
 CHAT = "/v1/chat/completions"

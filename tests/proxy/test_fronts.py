@@ -17,6 +17,8 @@ from tests.parts.gate_bed import BASE_EPOCH, KEY, GateBed, gate_bed
 from tests.parts.redis_server import RedisServer
 from tests.parts.wire_tap import WireTap
 
+pytestmark = pytest.mark.slow
+
 DIRECTORY = """
 [workspaces.acme]
 issuer = "{issuer}"

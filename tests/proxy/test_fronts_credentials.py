@@ -25,6 +25,8 @@ from tests.parts.introspection_server import IntrospectionServer
 from tests.parts.redis_server import RedisServer
 from tests.proxy.test_fronts import DIRECTORY
 
+pytestmark = pytest.mark.slow
+
 CHAT = "http://gate.test/v1/chat/completions"
 CLIENT = DpopClient()
 KINDS = ("signed", "signed_dpop", "opaque", "opaque_dpop", "personal")

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from proxy.relay.answer import Answer
     from proxy.relay.leg import Leg
 
+pytestmark = pytest.mark.slow
+
 ALICE = "u-alice-0001"
 FAR = 86_400
 

@@ -28,6 +28,8 @@ from tests.parts.redis_server import RedisServer
 from tests.parts.tokens import ABSENT, signing_key
 from tests.proxy.account.scene import LOGIN, AccountScene, account_scene
 
+pytestmark = pytest.mark.slow
+
 PATH = "/auth/backchannel-logout"
 EVENT = "http://schemas.openid.net/event/backchannel-logout"
 

@@ -12,6 +12,8 @@ from proxy.relay.pace import BURST_SECONDS, HEAD_BYTES, RATE
 from tests.parts.redis_server import RedisServer
 from tests.proxy.account.scene import AccountScene, account_scene
 
+pytestmark = pytest.mark.slow
+
 A_FLOOD = 10**9
 FORM = "Content-Type: application/x-www-form-urlencoded\r\n"
 PAGES = {

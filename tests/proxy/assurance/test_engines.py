@@ -33,6 +33,8 @@ from tests.parts.gate_bed import chat, gate_bed
 from tests.parts.redis_server import RedisServer
 from tests.proxy.assurance.facade import Facade, Silent, pool_of
 
+pytestmark = pytest.mark.slow
+
 KEY = SaltKey("k1", b"0123456789abcdef0123456789abcdef")
 SHAPE = EngineShape(pace=AT_ONCE)
 LEAKY = EngineShape(pace=AT_ONCE, flaws=Flaws(ignores_salt=frozenset(Endpoint)))

@@ -33,6 +33,8 @@ from tests.parts.redis_server import RedisServer
 from tests.parts.tokens import IssuerServer, TokenMint
 from tests.proxy.assurance.facade import Contents, Facade, Identities, Images, Nothing
 
+pytestmark = pytest.mark.slow
+
 SECRET = "0123456789abcdef0123456789abcdef"
 SOUND = EngineShape(pace=AT_ONCE)
 
