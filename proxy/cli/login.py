@@ -66,6 +66,8 @@ def _public(kept: KeptSignIn) -> dict[str, object]:
 async def _sign_in(arguments: argparse.Namespace, gate: str) -> KeptSignIn:
     async with open_web() as web:
         sign_in = await sign_in_of(web, gate, arguments.issuer)
+        if arguments.issuer is None:
+            _refuse_anothers(sign_in, gate)
         endpoints = await discover(web, sign_in.issuer)
         _tell(f"signing in for {gate} at {sign_in.issuer}")
         brought = await _brought(web, endpoints, sign_in, _by_browser(arguments, endpoints))
@@ -75,6 +77,18 @@ async def _sign_in(arguments: argparse.Namespace, gate: str) -> KeptSignIn:
         async with alone_with(gate):
             sign_ins().keep(kept, as_last=True)
     return kept
+
+
+def _refuse_anothers(sign_in: NativeSignIn, gate: str) -> None:
+    """A gate that nobody knows could name the identity provider of another one, and would get a token that is good
+    there. So whoever signs in at both says himself that they belong together.
+    """
+    for kept in sign_ins().elsewhere(gate):
+        if (kept.issuer, kept.client_id) == (sign_in.issuer, sign_in.client_id):
+            raise SignInFailed(
+                f"{gate} wants a sign-in that may also be good at {kept.gate}, where you are signed in at the same "
+                f"identity provider; if both are of the same owner, say so with: --issuer {sign_in.issuer}"
+            )
 
 
 @dataclass(frozen=True, slots=True)

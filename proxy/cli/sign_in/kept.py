@@ -80,6 +80,14 @@ class SignIns:
             raise SignInFailed(f"{path} is damaged; remove it, and run: saltgate login --gate {gate}")
         return kept
 
+    def elsewhere(self, gate: str) -> tuple[KeptSignIn, ...]:
+        """The sign-ins at other gates. What is damaged is left out: it serves nobody."""
+        with self._opened() as folder:
+            names = [] if folder is None else _documents(folder)
+            contents = [] if folder is None else [_read(self.folder, folder, name) for name in names]
+        found = [_parsed(content) for content in contents if content is not None]
+        return tuple(kept for kept in found if kept is not None and kept.gate != gate)
+
     def keep(self, kept: KeptSignIn, *, as_last: bool) -> None:
         """In place of what was kept for this gate, in one step."""
         document = json.dumps({"format": _FORMAT, **asdict(kept)}).encode()
@@ -138,6 +146,11 @@ def _name(gate: str, suffix: str) -> str:
     """A file name for a gate: readable, and by the digest never that of another gate."""
     readable = re.sub(r"[^a-z0-9.-]+", "_", gate.partition("://")[2])[:60]
     return f"{readable}-{sha256(gate.encode()).hexdigest()[:12]}.{suffix}"
+
+
+def _documents(folder: int) -> list[str]:
+    # By the descriptor: the path could lead elsewhere by now.
+    return sorted(name for name in os.listdir(folder) if name.endswith(".json"))
 
 
 def _read(path: Path, folder: int, name: str) -> bytes | None:

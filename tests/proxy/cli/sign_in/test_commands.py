@@ -7,6 +7,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -220,3 +221,31 @@ async def test_a_sign_in_that_fails_leaves_the_earlier_one(
     rogue.device["verification_uri"] = "http://evil.example"
     assert (await run(login, capsys, "--device")).status == 1
     assert sign_ins.find(rogue.url) == before
+
+
+async def test_a_gate_that_names_another_gates_sign_in_gets_no_token(
+    rogue: Rogue, sign_ins: SignIns, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = sign_ins.find(rogue.url)
+    assert kept is not None
+    sign_ins.forget(rogue.url)
+    sign_ins.keep(replace(kept, gate="https://llm.example.com"), as_last=True)
+    said = await run(login, capsys, "--gate", rogue.url, "--device")
+    assert (said.status, said.out) == (1, "")
+    assert "may also be good at https://llm.example.com" in said.err
+    assert f"--issuer {rogue.url}" in said.err
+    assert not [asked for asked in rogue.asked if "device" in asked.path or "token" in asked.path]
+    assert (await run(login, capsys, "--gate", rogue.url, "--device", "--issuer", rogue.url)).status == 0
+    assert sign_ins.find(rogue.url) is not None
+
+
+async def test_a_sign_in_at_another_client_or_provider_is_nobody_elses(
+    rogue: Rogue, sign_ins: SignIns, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = sign_ins.find(rogue.url)
+    assert kept is not None
+    sign_ins.keep(replace(kept, gate="https://one.example.com", client_id="another"), as_last=False)
+    sign_ins.keep(replace(kept, gate="https://two.example.com", issuer="https://sso.example.com"), as_last=False)
+    (sign_ins.folder / "junk.json").write_text("{")
+    (sign_ins.folder / "junk.json").chmod(0o600)
+    assert (await run(login, capsys, "--gate", rogue.url, "--device")).status == 0
