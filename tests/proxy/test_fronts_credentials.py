@@ -117,9 +117,9 @@ async def test_a_bound_one_that_is_stolen_lets_in_nobody(redis: RedisServer, tmp
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_when_it_is_over_its_people_are_out_too(redis: RedisServer, tmp_path: Path, kind: str) -> None:
-    now = int(time.time())
     async with scene(redis, tmp_path) as at:
         assert await at.asked(kind, ACME | APOLLO) == (200, "")
+        now = int(time.time())  # after what is ended was issued
         endings = (
             Ending("session", at.bed.mint.issuer, SESSION, now, now + 3600),
             Ending("token", "", at.personal[4:12], now, now + 3600),
