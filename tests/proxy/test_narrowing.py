@@ -22,6 +22,8 @@ from proxy.isolation.unit import Level
 from tests.parts.gate_bed import DIRECTORY, KEY, GateBed, chat, gate_bed
 from tests.parts.redis_server import RedisServer
 
+pytestmark = pytest.mark.slow
+
 CHAT, COMPLETIONS, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/responses"
 MESSAGES, EMBEDDINGS = "/v1/messages", "/v1/embeddings"
 ALICE, BOB, CAROL = "u-alice-0001", "u-bob-0002", "u-carol-0003"

@@ -21,6 +21,8 @@ from proxy.refusals import RateLimited
 from tests.parts.redis_server import RedisServer
 from tests.proxy.account.token_parts import ADMIN, ALICE, APOLLO, BOB, CAROL, MALLORY, Desk, desk, id_of
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 async def people(redis: RedisServer, tmp_path: Path) -> AsyncIterator[Desk]:

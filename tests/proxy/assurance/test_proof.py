@@ -21,6 +21,8 @@ from proxy.isolation.salt import SaltKey
 from proxy.relay.question import EngineUnreachable
 from tests.proxy.assurance.facade import Facade, pool_of
 
+pytestmark = pytest.mark.slow
+
 KEY = SaltKey("k1", b"0123456789abcdef0123456789abcdef")
 CHAT, COMPLETIONS, RESPONSES, MESSAGES, EMBEDDINGS = VLLM.salted
 COUNTING = Counting(within_seconds=0.3, tries=6, pause_seconds=0.05)

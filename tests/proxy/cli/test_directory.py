@@ -11,6 +11,8 @@ from proxy.directory.model import directory_from_toml
 from tests.parts.redis_server import RedisServer
 from tests.proxy.cli.place import FILE, ISSUER, Answer, Place
 
+pytestmark = pytest.mark.slow
+
 
 def people(place: Place) -> str:
     return str(place.folder / "people.toml")

@@ -14,6 +14,8 @@ from proxy.isolation.unit import ProjectUnit, UserUnit
 from tests.parts.redis_server import RedisServer
 from tests.proxy.cli.place import FILE, ISSUER, Place
 
+pytestmark = pytest.mark.slow
+
 OLD, NEW = "2026-11", "2027-02"
 SECRET = "x" * 43
 
