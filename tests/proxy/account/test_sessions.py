@@ -24,6 +24,8 @@ from tests.parts.openid_provider import Browser
 from tests.parts.redis_server import RedisServer
 from tests.proxy.account.scene import AccountScene, account_scene
 
+pytestmark = pytest.mark.slow
+
 ISSUER = "https://sso.example"
 COOKIE, OTHER = "c" * 43, "o" * 43
 

@@ -22,6 +22,8 @@ from tests.parts.redis_server import RedisServer
 from tests.parts.tokens import ABSENT, TokenMint, signing_key
 from tests.proxy.account.scene import LOGIN, AccountScene, account_scene
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 async def scene(redis: RedisServer, tmp_path: Path) -> AsyncIterator[AccountScene]:

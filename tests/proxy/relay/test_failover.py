@@ -17,6 +17,8 @@ from tests.parts.raw_engine import Close, RawEngine, Reset, Send, Sleep, WaitFor
 from tests.parts.redis_server import RedisServer
 from tests.proxy.relay.relay_parts import ANSWER, ask, nothing_held, on, outcome
 
+pytestmark = pytest.mark.slow
+
 GOOD = (Send(json_answer(ANSWER)),)
 
 
