@@ -21,6 +21,8 @@ from tests.parts.raw_engine import RawEngine, Send, WaitForPeer, json_answer
 from tests.parts.redis_server import RedisServer
 from tests.proxy.relay.relay_parts import ANSWER, DONE, TOKEN, ask, on, outcome, stream
 
+pytestmark = pytest.mark.slow
+
 PATH = "/v1/chat/completions"
 GOOD = (Send(json_answer(ANSWER)),)
 
