@@ -10,6 +10,7 @@
     relay       the bytes up, and the answer down as it comes
     account     what people see and change of their own
     assurance   what is proven of the engines
+    reception   the parts of a worker that know callers, and the pages that people see
     entrance    whatever comes to the public listener, before anybody is known
     app         settings → one worker's gate;  worker, server  the processes around it;  cli  the commands
     demo        everything embedded, to see what it is for

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 import ssl
 import time
-from collections.abc import AsyncIterator, Collection, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -16,59 +15,39 @@ from typing import Final
 
 import structlog
 
-from config.addresses import UnixAddress, listen_address, upstream_address
+from config.addresses import UnixAddress, upstream_address
 from config.settings import Engine as EngineSettings
-from config.settings import Issuer as IssuerSettings
 from config.settings import Settings
 from observability.logs import Logs
 from observability.metrics import Metrics
 from observability.names import ProofState
 from observability.record import Recorder
 from observability.telemetry import Telemetry
-from proxy.account.account import Account
-from proxy.account.clerks import Around, open_clerks
-from proxy.account.logins import Logins
-from proxy.account.pace import Pace
-from proxy.account.persons import Bearers
-from proxy.account.token_pages import TokenPages
-from proxy.account.tokens import AccountTokens
 from proxy.answers import refusal_headers
 from proxy.assurance.engines import Engine, Engines, Replica
 from proxy.assurance.verdict import Verdict
 from proxy.certificates import client_certificates
 from proxy.channel import WorkerState
 from proxy.cross_origin import CrossOrigin
-from proxy.desk import Clerk, Desk
-from proxy.directory.connect import open_store, open_tokens, removal_policy
+from proxy.directory.connect import open_store, removal_policy
 from proxy.directory.remembered import RememberedScopes
-from proxy.directory.store import Store
-from proxy.directory.token_store import StoredTokens, TokenStore
-from proxy.directory.used_proofs import open_used_proofs
 from proxy.directory.view import DirectoryView
 from proxy.engines.kinds import image_origins, profile_of
 from proxy.entrance import Entrance, Face
 from proxy.fetching.fetcher import Fetcher
 from proxy.fetching.lookup import SystemLookup
 from proxy.gateway import Gateway, Policy
-from proxy.identity.callers import Callers
-from proxy.identity.fronts import Fronts
-from proxy.identity.issuers import TrustedIssuers, open_issuers
-from proxy.identity.native_sign_in import NativeSignIn
-from proxy.identity.opaque import IssuerOfWorkspace, OpaqueTokens, open_introspection
-from proxy.identity.personal_records import PersonalRules
-from proxy.identity.personal_tokens import PersonalTokens
-from proxy.identity.possession import Possession
 from proxy.isolation.narrowing import Rule, Unseen, isolation_rule
 from proxy.isolation.remembered import RememberedSalts
 from proxy.isolation.ring import KeyRing
 from proxy.isolation.salt import SaltKey
 from proxy.isolation.unit import Level
+from proxy.reception import Reception, native_sign_ins, open_desk, open_reception, public_url
 from proxy.refusals import Refusal
 from proxy.relay.downstream import Front
 from proxy.relay.exchange import Patience
 from proxy.relay.pool import Address, Pool
 from proxy.relay.relay import Relay, answer_headers
-from proxy.routes import Page
 from proxy.scanner import Scanner
 from proxy.tls import client_context
 
@@ -89,9 +68,7 @@ class Gate:
     front: Front
     entrance: Entrance
     gateway: Gateway
-    issuers: TrustedIssuers
-    opaque: OpaqueTokens
-    personal: PersonalTokens
+    reception: Reception
     view: DirectoryView
     engines: Engines
     metrics: Metrics
@@ -99,7 +76,7 @@ class Gate:
     def waits_for(self) -> tuple[str, ...]:
         """The parts that are not known good. Nothing to wait for means ready."""
         parts = {
-            "issuers": self.issuers.ready,
+            "issuers": self.reception.issuers.ready,
             "directory": self.view.ready,
             "keys": not self.lacking_keys(),
             "engines": self.engines.ready,
@@ -156,76 +133,27 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
     keys = key_ring(settings)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(asyncio.to_thread, telemetry.stop)
-        tls = issuer_tls(settings.issuers)
-        issuers = await stack.enter_async_context(
-            open_issuers(
-                settings.issuers,
-                clock=time.time,
-                tls=tls,
-                sign_in_url=sign_in_url(settings),
-            )
-        )
+        store = open_store(settings.directory, removal_policy(settings.isolation))
+        stack.push_async_callback(store.close)
+        view = DirectoryView(store, max_stale=settings.directory.max_stale)
+        reception = await stack.enter_async_context(open_reception(settings, view))
         engines = Engines(
             [configured_engine(engine, settings.timeouts.connect) for engine in settings.engines],
             keys.keys[settings.isolation.keys[0].id],
             _Observed(metrics),
         )
         stack.callback(engines.close)
-        store = open_store(settings.directory, removal_policy(settings.isolation))
-        stack.push_async_callback(store.close)
-        view = DirectoryView(store, max_stale=settings.directory.max_stale)
-        tokens = open_tokens(settings.directory)
-        stack.push_async_callback(tokens.close)
-        personal = personal_tokens(settings, tokens)
-        stack.push_async_callback(personal.tell_uses_now)
-        used_proofs = open_used_proofs(settings.directory)
-        stack.push_async_callback(used_proofs.close)
-        possession = Possession(public_url=public_url(settings), clock=time.time, used=used_proofs)
-        opaque = await stack.enter_async_context(
-            open_introspection(
-                settings.issuers,
-                issuer_of_workspace=issuer_of_workspace(view),
-                key=introspection_key(settings),
-                clock=time.time,
-                tls=tls,
-            )
-        )
         scanner = Scanner(rules, limit_bytes=settings.isolation.scan_limit)
         stack.callback(scanner.close)
-        callers = Fronts(
-            Callers(issuers, opaque=opaque, personal=personal, possession=possession), settings.fronts, clock=time.time
-        )
-        logins = Logins(tokens, groups_max_age=settings.tokens.groups_max_age)
-        account, pace = _account_tokens(settings, tokens, store), Pace(clock=time.monotonic)
-        programs = _programs_clerks(settings, callers, view, account, logins, pace)
-        people = await stack.enter_async_context(
-            open_clerks(
-                Around(
-                    issuers=issuers.issuers,
-                    tls=tls,
-                    directory=view,
-                    store=store,
-                    directory_settings=settings.directory,
-                    sessions=settings.sessions,
-                    isolation_secrets=tuple(key.secret.value for key in settings.isolation.keys),
-                    public_url=public_url(settings),
-                    clock=time.time,
-                    tokens=account,
-                    token_pace=pace,
-                    token_settings=settings.tokens,
-                ),
-                program=programs[Page.ACCOUNT],
-                seen=(logins.note,),
-            )
-        )
         lookup = SystemLookup()
         stack.callback(lookup.close)
         images = Fetcher(lookup, seconds=settings.timeouts.media, tls=image_tls(settings.engines))
         stack.callback(images.close)
+        own = policy(settings)
         gateway = Gateway(
-            identities=callers,
+            identities=reception.callers,
             directory=view,
-            scopes=RememberedScopes(policy(settings).scope),
+            scopes=RememberedScopes(own.scope),
             salts=RememberedSalts(keys),
             rules=scanner,
             engines=engines,
@@ -234,21 +162,19 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
                 Patience(first_byte=settings.timeouts.first_byte, idle=settings.timeouts.idle),
                 violated=metrics.isolation_violation,
             ),
-            policy=policy(settings),
+            policy=own,
             wall_clock=time.time,
         )
         entrance = Entrance(
             gateway=gateway,
-            desk=Desk({**programs, **people}),
+            desk=await stack.enter_async_context(open_desk(settings, reception, view, store)),
             recorder=recorder,
             face=face(settings),
-            certificates=gateway.policy.certificates,
+            certificates=own.certificates,
             request_seconds=settings.timeouts.request,
         )
-        gate = Gate(
-            _front(entrance, recorder, settings), entrance, gateway, issuers, opaque, personal, view, engines, metrics
-        )
-        endless = [view.follow(), engines.follow(), personal.tell_uses(), _tell_states(gate)]
+        gate = Gate(_front(entrance, recorder, settings), entrance, gateway, reception, view, engines, metrics)
+        endless = [view.follow(), engines.follow(), reception.personal.tell_uses(), _tell_states(gate)]
         if settings.streams_end_on_revoke:
             endless.append(gateway.follow_revocations())
         await stack.enter_async_context(_running(*endless))
@@ -275,68 +201,8 @@ async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
         _, pending = await asyncio.wait(pending, timeout=CANCEL_AGAIN_SECONDS)
 
 
-def public_url(settings: Settings) -> str:
-    """The address that clients use: every absolute URL begins with it."""
-    if settings.public.url is not None:
-        return settings.public.url.rstrip("/")
-    address = listen_address(settings.public.listen)
-    if isinstance(address, UnixAddress):
-        return "http://localhost"
-    host = f"[{address.host}]" if ":" in address.host else address.host
-    return f"{'https' if settings.public.tls else 'http'}://{host}:{address.port}"
-
-
-def sign_in_url(settings: Settings) -> str:
-    """Our own page where people sign in, for those issuers that have `[issuers.login] client_id`."""
-    return public_url(settings) + Page.SIGN_IN.value[1]
-
-
 def key_ring(settings: Settings) -> KeyRing:
     return KeyRing({key.id: SaltKey(key.id, key.secret.value) for key in settings.isolation.keys})
-
-
-def personal_tokens(settings: Settings, tokens: TokenStore) -> PersonalTokens:
-    return PersonalTokens(
-        StoredTokens(tokens),
-        personal_rules(settings),
-        max_stale=settings.directory.max_stale,
-        clock=time.time,
-        monotonic=time.monotonic,
-    )
-
-
-def personal_rules(settings: Settings) -> PersonalRules:
-    """Whose personal access tokens count. The owner of a local issuer has no groups that a sign-in could tell."""
-    return PersonalRules(
-        issuers=frozenset(issuer.issuer for issuer in settings.issuers),
-        without_groups=frozenset(i.issuer for i in settings.issuers if i.kind == "local" or not i.groups),
-        groups_max_age=settings.tokens.groups_max_age,
-    )
-
-
-def _account_tokens(settings: Settings, tokens: TokenStore, store: Store) -> AccountTokens:
-    return AccountTokens(
-        tokens,
-        store.change,
-        settings.tokens,
-        settings.admin.administrators,
-        max_stale=settings.directory.max_stale,
-        clock=time.time,
-    )
-
-
-def _programs_clerks(
-    settings: Settings, callers: Fronts, view: DirectoryView, account: AccountTokens, logins: Logins, pace: Pace
-) -> Mapping[Page, Clerk]:
-    """The pages of the account, for programs that show a credential."""
-    pages = TokenPages(
-        Bearers(callers, view, logins).person,
-        account,
-        pace,
-        default_lifetime=int(settings.tokens.default_lifetime),
-    )
-    shown = Account(callers, view, logins, Level(settings.isolation.unit))
-    return {Page.ACCOUNT: shown.serve, **pages.clerks()}
 
 
 def isolation_rules(settings: Settings) -> tuple[Rule, ...]:
@@ -375,20 +241,6 @@ def face(settings: Settings) -> Face:
     )
 
 
-def native_sign_ins(settings: Settings) -> tuple[NativeSignIn, ...]:
-    """Where `saltgate login` may sign people in."""
-    return tuple(
-        NativeSignIn(
-            issuer=issuer.issuer,
-            client_id=issuer.login.native_client_id,
-            scopes=issuer.login.native_scopes,
-            resource=issuer.login.resource,
-        )
-        for issuer in settings.issuers
-        if issuer.login is not None and issuer.login.native_client_id is not None
-    )
-
-
 def _front(entrance: Entrance, recorder: Recorder, settings: Settings) -> Front:
     url = public_url(settings)
 
@@ -410,29 +262,11 @@ def _front(entrance: Entrance, recorder: Recorder, settings: Settings) -> Front:
     )
 
 
-def issuer_tls(issuers: tuple[IssuerSettings, ...]) -> dict[str, ssl.SSLContext]:
-    """The contexts of those issuers that have an authority or a client certificate of their own."""
-    return {i.issuer: client_context(i.ca, i.client_cert) for i in issuers if i.ca or i.client_cert}
-
-
 def image_tls(engines: tuple[EngineSettings, ...]) -> dict[Path | None, ssl.SSLContext]:
     """The contexts of the hosts that images are fetched from, by the file of their authority; None is the system's."""
     found = [place for engine in engines if (place := image_origins(engine)) is not None]
     files = {origin.ca for place in found for origin in place.origins.values()}
     return {file: client_context(file, None) for file in files}
-
-
-def issuer_of_workspace(view: DirectoryView) -> IssuerOfWorkspace:
-    def issuer_of(name: str) -> str | None:
-        workspace = view.current().directory.workspaces.get(name)
-        return None if workspace is None else workspace.issuer
-
-    return issuer_of
-
-
-def introspection_key(settings: Settings) -> bytes:
-    """Of what all workers of all machines have in common, for this purpose alone."""
-    return hmac.digest(settings.isolation.keys[0].secret.value, b"saltgate introspection stand-in", "sha256")
 
 
 def configured_engine(engine: EngineSettings, connect_seconds: float) -> Engine:
@@ -489,9 +323,9 @@ async def _tell_states(gate: Gate) -> None:
         before, lacking = lacking, gate.lacking_keys()
         if lacking and lacking != before:
             _log.error("salt_key_missing", keys=lacking, remedy="add it under [[isolation.keys]]")
-        for issuer in gate.issuers.issuers:
+        for issuer in gate.reception.issuers.issuers:
             gate.metrics.issuer_up(issuer.rules.issuer, issuer.ready)
-        for introspector in gate.opaque.introspectors:
+        for introspector in gate.reception.opaque.introspectors:
             gate.metrics.introspection_up(introspector.rules.issuer, introspector.ready)
         gate.metrics.directory_up(not gate.view.away)
         age = gate.view.confirmed_age

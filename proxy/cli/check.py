@@ -21,7 +21,7 @@ from config.load import load
 from config.settings import Directory as DirectorySettings
 from config.settings import Issuer as IssuerSettings
 from config.settings import Settings
-from proxy.app import configured_engine, issuer_tls, public_url
+from proxy.app import configured_engine
 from proxy.assurance.engines import Engine, served_by
 from proxy.cli.check_engine import replica_lines
 from proxy.cli.check_eviction import eviction_lines
@@ -40,6 +40,7 @@ from proxy.identity.client_authentication import faulty_client_keys
 from proxy.identity.issuer import KeysNotFetchedError, TrustedIssuer
 from proxy.isolation.ring import Ring
 from proxy.isolation.salt import SaltKey
+from proxy.reception import issuer_tls, public_url
 from proxy.tls import faulty_certificates
 
 # The issuers and the directory have bounds of their own: Schedule.timeout, and every method of a Store.

@@ -13,17 +13,7 @@ from typing import BinaryIO, Final
 from config.settings import Logs as LogSettings
 from config.settings import Settings
 from observability.logs import configure_logs
-from proxy.app import (
-    configured_engine,
-    introspection_key,
-    isolation_rules,
-    issuer_of_workspace,
-    issuer_tls,
-    key_ring,
-    personal_tokens,
-    policy,
-    sign_in_url,
-)
+from proxy.app import configured_engine, isolation_rules, key_ring, policy
 from proxy.assurance.engines import Engines, Replica
 from proxy.assurance.verdict import Verdict
 from proxy.cli.configuration import add_configuration, configured, tell_faults
@@ -45,6 +35,7 @@ from proxy.identity.issuers import TrustedIssuers, open_issuers
 from proxy.identity.opaque import open_introspection
 from proxy.identity.shown import Shown
 from proxy.identity.token import MAXIMUM_TOKEN_BYTES
+from proxy.reception import introspection_key, issuer_of_workspace, issuer_tls, personal_tokens, sign_in_url
 from proxy.refusals import Refusal
 from proxy.relay.question import EngineUnreachable
 from proxy.routes import COLLECTION, ORGANIZATION, PROJECT, UNIT, find_route, named_scope

@@ -13,7 +13,6 @@ from pathlib import Path
 from config.settings import Issuer, Settings
 from proxy.account.token_pages import wish
 from proxy.account.tokens import NewToken, lifetime_words, new_token
-from proxy.app import personal_rules, public_url
 from proxy.cli.local_issuer import OWNER, local_folder, tell_new_owner
 from proxy.cli.pat_shown import MadeToken, PatRefused, ShownToken, Whose, WrongUse
 from proxy.directory.connect import open_store, open_tokens, removal_policy
@@ -22,6 +21,7 @@ from proxy.directory.snapshot import NOTHING_READ, read
 from proxy.directory.store import Store
 from proxy.directory.token_store import OwnedToken, TokenStore, TooManyTokens, revocation
 from proxy.identity.personal_records import Kept, Owner, TokenRecord, identify_personal
+from proxy.reception import personal_rules, public_url
 
 _now = time.time  # noqa: TID251 - the clock is handed out here
 

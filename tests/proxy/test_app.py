@@ -13,9 +13,10 @@ import pytest
 from config.settings import Public, Telemetry
 from observability.exposition import Snapshot, exposition
 from observability.logs import configure_logs
-from proxy.app import _running, open_gate, public_url
+from proxy.app import _running, open_gate
 from proxy.demo.simulator import AT_ONCE, EngineShape, Flaws, Simulator
 from proxy.demo.simulator import Endpoint as Route
+from proxy.reception import public_url
 from tests.parts.gate_bed import gate_bed
 from tests.parts.redis_server import RedisServer
 from tests.proxy.test_tls import Authority, settings

@@ -159,7 +159,7 @@ async def test_while_the_issuer_is_away_opaque_tokens_are_503_and_signed_ones_se
             assert code_of(answer) == (503, "issuer_unavailable")
             assert int(answer[1]["Retry-After"]) >= 1
             assert "WWW-Authenticate" not in answer[1]
-        await until(lambda: not bed.gate.opaque.introspectors[0].ready)
+        await until(lambda: not bed.gate.reception.opaque.introspectors[0].ready)
         assert bed.gate.waits_for() == ()
         assert (await bed.post())[0] == 200
         await until(lambda: _introspection_up(bed) == "0")

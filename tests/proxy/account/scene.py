@@ -80,6 +80,6 @@ async def account_scene(
             **more,  # type: ignore[arg-type]
         ) as bed:
             async with asyncio.timeout(20):
-                while not (bed.gate.view.ready and all(issuer.ready for issuer in bed.gate.issuers.issuers)):
+                while not (bed.gate.view.ready and all(issuer.ready for issuer in bed.gate.reception.issuers.issuers)):
                     await asyncio.sleep(0.005)
             yield AccountScene(bed, provider, session, other if two_issuers else None)

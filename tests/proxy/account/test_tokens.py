@@ -70,7 +70,7 @@ async def test_each_sees_only_his_own(people: Desk) -> None:
 async def test_the_last_use_is_told_a_minute_more_or_less(people: Desk) -> None:
     token = await people.made()
     await people.models(token, **APOLLO)
-    await people.bed.gate.personal.tell_uses_now()
+    await people.bed.gate.reception.personal.tell_uses_now()
     (shown,) = await people.listed()
     assert abs(shown["last_used_at"] - time.time()) < 60
 

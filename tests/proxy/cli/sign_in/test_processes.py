@@ -77,7 +77,7 @@ async def gate(redis: RedisServer, folder: Path, issuer: Issuer, subject: str) -
 
 async def until_known(bed: GateBed, issuer: str) -> None:
     async with asyncio.timeout(10):
-        while not all(each.ready for each in bed.gate.issuers.issuers if each.rules.issuer == issuer):
+        while not all(each.ready for each in bed.gate.reception.issuers.issuers if each.rules.issuer == issuer):
             await asyncio.sleep(0.01)
 
 
