@@ -172,10 +172,6 @@ class GateClient:
             while sum(await self._counts("num_requests_running")) != requests:
                 await asyncio.sleep(0.02)
 
-    async def finished_requests(self) -> float:
-        """How many requests the engine has brought to an end; vLLM does not count those that were aborted."""
-        return sum(await self._counts("request_success_total"))
-
     async def generated_tokens(self) -> float:
         """How many tokens the engine has generated so far, for whomever."""
         return sum(await self._counts("generation_tokens_total"))
