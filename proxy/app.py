@@ -17,7 +17,7 @@ import structlog
 
 from config.addresses import UnixAddress, upstream_address
 from config.settings import Engine as EngineSettings
-from config.settings import Settings
+from config.settings import Settings, Timeouts
 from observability.logs import Logs
 from observability.metrics import Metrics
 from observability.names import ProofState
@@ -44,8 +44,8 @@ from proxy.isolation.salt import SaltKey
 from proxy.isolation.unit import Level
 from proxy.reception import Reception, native_sign_ins, open_desk, open_reception, public_url
 from proxy.refusals import Refusal
+from proxy.relay.destination import Patience
 from proxy.relay.downstream import Front
-from proxy.relay.exchange import Patience
 from proxy.relay.pool import Address, Pool
 from proxy.relay.relay import Relay, answer_headers
 from proxy.scanner import Scanner
@@ -138,7 +138,7 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
         view = DirectoryView(store, max_stale=settings.directory.max_stale)
         reception = await stack.enter_async_context(open_reception(settings, view))
         engines = Engines(
-            [configured_engine(engine, settings.timeouts.connect) for engine in settings.engines],
+            [configured_engine(engine, settings.timeouts) for engine in settings.engines],
             keys.keys[settings.isolation.keys[0].id],
             _Observed(metrics),
         )
@@ -158,10 +158,7 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
             rules=scanner,
             engines=engines,
             images=images,
-            relay=Relay(
-                Patience(first_byte=settings.timeouts.first_byte, idle=settings.timeouts.idle),
-                violated=metrics.isolation_violation,
-            ),
+            relay=Relay(violated=metrics.isolation_violation),
             policy=own,
             wall_clock=time.time,
         )
@@ -269,15 +266,16 @@ def image_tls(engines: tuple[EngineSettings, ...]) -> dict[Path | None, ssl.SSLC
     return {file: client_context(file, None) for file in files}
 
 
-def configured_engine(engine: EngineSettings, connect_seconds: float) -> Engine:
+def configured_engine(engine: EngineSettings, timeouts: Timeouts) -> Engine:
     """The engine with its replicas, none of which has been asked yet."""
     return Engine(
         name=engine.name,
         proof=engine.proof,
         models=None if engine.models is None else frozenset(engine.models),
         replicas=tuple(
-            Replica(partial(Pool, _address(engine, url), connect_seconds=connect_seconds)) for url in engine.urls
+            Replica(partial(Pool, _address(engine, url), connect_seconds=timeouts.connect)) for url in engine.urls
         ),
+        patience=Patience(first_byte=timeouts.first_byte, idle=timeouts.idle),
         profile=profile_of(engine),
     )
 

@@ -37,8 +37,8 @@ from proxy.isolation.scope import Scope
 from proxy.isolation.unit import Level
 from proxy.refusals import EngineUnavailable, Forbidden, Refusal, Unauthenticated
 from proxy.relay.departure import unless_gone
+from proxy.relay.destination import Destination
 from proxy.relay.downstream import Downstream
-from proxy.relay.pool import Pool
 from proxy.relay.relay import Relay
 from proxy.routes import (
     Generate,
@@ -82,10 +82,8 @@ class Engines(Protocol):
         """
         ...
 
-    def replicas(self, scope: Scope, model: str, operation: Operation, *, with_images: bool = False) -> Sequence[Pool]:
-        """The replicas that may take this request, at least one. Raises ModelNotAllowed, ModelNotFound,
-        EngineUnavailable.
-        """
+    def destination(self, scope: Scope, model: str, operation: Operation, *, with_images: bool = False) -> Destination:
+        """Where this request may go. Raises ModelNotAllowed, ModelNotFound, EngineUnavailable."""
         ...
 
 
@@ -191,8 +189,8 @@ class Gateway:
         read, admission = self._read(wanted, body, admission, record)
         asked, admission = await self._fetch(read, request, admission, record)
         content, admission = await self._scan(asked, admission, record)
-        stamped, replicas = self._stamp(asked, content, admission, record)
-        return await self.relay.relay(stamped, replicas, request, record, partial(self._standing, admission))
+        stamped, destination = self._stamp(asked, content, admission, record)
+        return await self.relay.relay(stamped, destination, request, record, partial(self._standing, admission))
 
     async def follow_revocations(self) -> None:
         """End what is running for callers who may have it no more, as soon as the directory says so. Endless."""
@@ -258,7 +256,7 @@ class Gateway:
         if isinstance(read.request, ClientRequest):
             return Asked(read.request, read.presented), admission
         began = time.perf_counter()
-        self._replicas(read.request, admission.scope)  # for an engine that would not get it, nothing is fetched
+        self._destination(read.request, admission.scope)  # for an engine that would not get it, nothing is fetched
         downstream = client.protocol
         assert isinstance(downstream, Downstream)
         work = self.images.completed(
@@ -291,27 +289,27 @@ class Gateway:
 
     def _stamp(
         self, asked: Asked, content: Level | None, admission: Admission, record: Record
-    ) -> tuple[StampedRequest | CountRequest, Sequence[Pool]]:
-        """The body, rebuilt from what is allowed, with the salt of its border; and who may take it."""
+    ) -> tuple[StampedRequest | CountRequest, Destination]:
+        """The body, rebuilt from what is allowed, with the salt of its border; and where it may go."""
         began = time.perf_counter()
         request, scope = asked.request, admission.scope
-        replicas = self._replicas(request, scope)
+        destination = self._destination(request, scope)
         record.asked(request.endpoint.operation.value, request.model, request.stream)
         unit = scope.unit(request.model, content)
         record.scoped(scope.workspace, scope.project, scope.collection, str(unit))
         if request.endpoint.salt is None:
             record.stage("stamp", time.perf_counter() - began)
-            return count(request, request_id=record.request_id), replicas
+            return count(request, request_id=record.request_id), destination
         salt = self.salts.salt(unit, admission.snapshot.ring, self.wall_clock())
         if asked.presented is not None:
             salt = self.salts.keys.within(salt, asked.presented)
         record.stamped(salt.fingerprint, salt.key_id, salt.epoch)
         stamped = stamp(request, salt, request_id=record.request_id, show_reuse=scope.show_reuse)
         record.stage("stamp", time.perf_counter() - began)
-        return stamped, replicas
+        return stamped, destination
 
-    def _replicas(self, request: ClientRequest | UnfetchedRequest, scope: Scope) -> Sequence[Pool]:
-        """Who may take the request: of the engine by whose table it was read, also where images or a scan took their
+    def _destination(self, request: ClientRequest | UnfetchedRequest, scope: Scope) -> Destination:
+        """Where the request may go: to the engine by whose table it was read, also where images or a scan took their
         time.
         """
         operation = request.endpoint.operation
@@ -319,7 +317,7 @@ class Gateway:
             raise EngineUnavailable(
                 "Another engine serves this model since a moment ago. Send the request again.", reason="engine_changed"
             )
-        return self.engines.replicas(scope, request.model, operation, with_images=request.images > 0)
+        return self.engines.destination(scope, request.model, operation, with_images=request.images > 0)
 
     def _list_models(
         self, request: web.BaseRequest, wanted: ListModels, scope: Scope, record: Record

@@ -29,6 +29,7 @@ from proxy.engines.profile import MAX_MODEL_CHARACTERS, Endpoint, Operation, Pro
 from proxy.isolation.salt import SaltKey
 from proxy.isolation.scope import Scope
 from proxy.refusals import EndpointNotAllowed, EngineUnavailable, ModelNotAllowed, ModelNotFound
+from proxy.relay.destination import Destination, Patience
 from proxy.relay.leg import Question
 from proxy.relay.pool import Pool
 from proxy.relay.question import EngineUnreachable
@@ -122,6 +123,7 @@ class Engine:
     proof: Literal["strict", "warn", "off"]
     models: frozenset[str] | None
     replicas: tuple[Replica, ...]
+    patience: Patience
     profile: Profile = VLLM
 
     def served(self) -> dict[str, Model]:
@@ -199,7 +201,7 @@ class Engines:
         return [name for name, served in self._served.items() if _may_use(scope, served.model)]
 
     def model(self, scope: Scope, model: str) -> None:
-        """Raises ModelNotAllowed, ModelNotFound or EngineUnavailable, as `replicas` does, where it cannot be used."""
+        """Raises as `destination` does where this scope cannot use the model."""
         self._engine(scope, model)
 
     def endpoint(self, scope: Scope, model: str, operation: Operation) -> Endpoint:
@@ -217,13 +219,15 @@ class Engines:
             )
         return endpoint
 
-    def replicas(self, scope: Scope, model: str, operation: Operation, *, with_images: bool = False) -> Sequence[Pool]:
-        """Who may take this request, at least one: one with images needs a proof of the engine's media cache, too.
+    def destination(self, scope: Scope, model: str, operation: Operation, *, with_images: bool = False) -> Destination:
+        """Where this request may go: one with images needs a proof of the engine's media cache, too.
 
         Raises ModelNotAllowed, the same whether or not there is such a model; ModelNotFound for a listed model that no
         engine serves; EngineUnavailable where the proof forbids it, naming the check.
         """
-        return _allowed(self._engine(scope, model), model, operation, with_images=with_images)
+        engine = self._engine(scope, model)
+        pools = _allowed(engine, model, operation, with_images=with_images)
+        return Destination(engine=engine.name, model=model, pools=pools, patience=engine.patience)
 
     async def follow(self) -> None:
         """Ask and prove until cancelled. Raises what no engine's answer explains: then verdicts would grow old."""

@@ -134,7 +134,7 @@ def _configuration(path: Path, show: _Told | _Shown) -> Settings | None:
 
 async def _check(settings: Settings, show: _Told | _Shown) -> None:
     """Everything at once, told in the order of the configuration."""
-    engines = [configured_engine(engine, settings.timeouts.connect) for engine in settings.engines]
+    engines = [configured_engine(engine, settings.timeouts) for engine in settings.engines]
     key = settings.isolation.keys[0]
     tls = issuer_tls(settings.issuers)
     # Cookies would travel between issuers, and a body that unpacks itself would escape its bound: as in `serve`.

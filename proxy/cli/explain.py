@@ -99,7 +99,7 @@ async def _run(arguments: argparse.Namespace, settings: Settings, shown: tuple[s
         return 2
     view = DirectoryView(store, max_stale=settings.directory.max_stale)
     keys = key_ring(settings)
-    engines = [configured_engine(engine, settings.timeouts.connect) for engine in settings.engines]
+    engines = [configured_engine(engine, settings.timeouts) for engine in settings.engines]
     replicas = [replica for engine in engines for replica in engine.replicas]
     async with AsyncExitStack() as stack:
         stack.push_async_callback(store.close)

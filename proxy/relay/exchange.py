@@ -17,6 +17,7 @@ from observability.record import Record
 from proxy.engines.stamp import CountRequest, StampedRequest
 from proxy.refusals import EngineFailed, EngineTimeout, Refusal
 from proxy.relay.answer import Answer
+from proxy.relay.destination import Patience
 from proxy.relay.endings import error_event
 from proxy.relay.leg import Ending, Leg
 from proxy.relay.sse import Observer
@@ -46,14 +47,6 @@ class WholeAnswer:
     status: int
     content_type: bytes
     body: bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
-    """How long an exchange waits, in seconds: for the answer's first byte, and between two reads."""
-
-    first_byte: float
-    idle: float
 
 
 class Exchange:

@@ -29,8 +29,9 @@ from proxy.refusals import (
     Refusal,
 )
 from proxy.relay.answer import Answer
+from proxy.relay.destination import Destination
 from proxy.relay.downstream import ClientGone, Downstream
-from proxy.relay.exchange import End, Exchange, Patience, WholeAnswer
+from proxy.relay.exchange import End, Exchange, WholeAnswer
 from proxy.relay.leg import Leg
 from proxy.relay.pool import Pool
 from proxy.relay.sse import Observer
@@ -52,9 +53,8 @@ _CLIENTS_FAULT: Final = frozenset({400, 413, 422})
 class Relay:
     """All exchanges of one worker."""
 
-    def __init__(self, patience: Patience, *, violated: Callable[[IsolationCheck], None]) -> None:
+    def __init__(self, *, violated: Callable[[IsolationCheck], None]) -> None:
         """`violated` is told the name of an isolation check that failed: an alarm, never expected."""
-        self._patience = patience
         self._violated = violated
         self._open: dict[Exchange, Standing] = {}
         self._draining = False
@@ -83,22 +83,21 @@ class Relay:
     async def relay(
         self,
         stamped: StampedRequest | CountRequest,
-        replicas: Sequence[Pool],
+        destination: Destination,
         request: web.BaseRequest,
         record: Record,
         standing: Standing,
     ) -> web.StreamResponse:
         """The client's answer, written already. Raises a Refusal while nothing was written, or ClientGone.
 
-        `replicas` are those whose proof allows this request; there is at least one. `standing` is asked whenever it may
-        have changed.
+        `standing` is asked whenever it may have changed.
         """
         if self._draining:  # it was uploaded for longer than the drain limit
             raise _draining()
         downstream = request.protocol
         assert isinstance(downstream, Downstream)
         answer = Answer(request)
-        exchange = Exchange(stamped, answer, record, self._patience, lambda: _STREAM + answer_headers(record))
+        exchange = Exchange(stamped, answer, record, destination.patience, lambda: _STREAM + answer_headers(record))
         if downstream.gone:
             raise ClientGone
         downstream.listener = exchange
@@ -106,16 +105,16 @@ class Relay:
             exchange.hold()
         self._open[exchange] = standing
         try:
-            end = await self._run(exchange, replicas, record)
+            end = await self._run(exchange, destination, record)
         finally:
             downstream.listener = None
             del self._open[exchange]
         return self._conclude(end, exchange, answer, record)
 
-    async def _run(self, exchange: Exchange, replicas: Sequence[Pool], record: Record) -> End:
+    async def _run(self, exchange: Exchange, destination: Destination, record: Record) -> End:
         """Try the replicas, the least busy first. A connection that cannot be made leads to the next one."""
         sent = False
-        for pool in sorted(replicas, key=lambda candidate: candidate.outstanding):
+        for pool in sorted(destination.pools, key=lambda candidate: candidate.outstanding):
             pool.outstanding += 1
             try:
                 leg = None if sent else pool.idle_leg()

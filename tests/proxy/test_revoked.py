@@ -19,7 +19,8 @@ from proxy.directory.rotation import raise_unit
 from proxy.engines.profile import Operation
 from proxy.isolation.unit import ProjectUnit
 from proxy.refusals import Blocked
-from proxy.relay.exchange import End, Exchange, Patience
+from proxy.relay.destination import Patience
+from proxy.relay.exchange import End, Exchange
 from proxy.relay.leg import Ending
 from proxy.relay.relay import Relay
 from tests.parts.gate_bed import BASE_EPOCH, DIRECTORY, GateBed, chat, gate_bed
@@ -275,7 +276,7 @@ class SilentLeg:
 @pytest.mark.parametrize("is_revoked", [False, True])
 async def test_what_is_revoked_in_the_very_moment_of_a_reuse_race_is_not_sent_once_more(is_revoked: bool) -> None:
     patience = Patience(first_byte=60, idle=60)
-    relay = Relay(patience, violated=lambda _: None)
+    relay = Relay(violated=lambda _: None)
     exchange = Exchange(
         stamped(Operation.CHAT, body_of(Operation.CHAT)), cast("Answer", None), cast("Record", None), patience, bytes
     )

@@ -28,6 +28,7 @@ from proxy.isolation.scope import Scope
 from proxy.isolation.sharing import Line
 from proxy.isolation.unit import Level
 from proxy.refusals import EngineUnavailable, ModelNotAllowed, ModelNotFound
+from proxy.relay.destination import Patience
 from proxy.relay.pool import Pool
 from tests.parts.gate_bed import chat, gate_bed
 from tests.parts.redis_server import RedisServer
@@ -37,6 +38,7 @@ pytestmark = pytest.mark.slow
 
 KEY = SaltKey("k1", b"0123456789abcdef0123456789abcdef")
 SHAPE = EngineShape(pace=AT_ONCE)
+PATIENCE = Patience(first_byte=60, idle=60)
 LEAKY = EngineShape(pace=AT_ONCE, flaws=Flaws(ignores_salt=frozenset(Endpoint)))
 SCOPE = Scope(
     issuer="https://sso.example.com",
@@ -56,7 +58,7 @@ Proof = Literal["strict", "warn", "off"]
 
 
 def engine_at(*urls: str, name: str = "main", proof: Proof = "strict", models: frozenset[str] | None = None) -> Engine:
-    return Engine(name, proof, models, tuple(Replica(partial(pool_of, url)) for url in urls))
+    return Engine(name, proof, models, tuple(Replica(partial(pool_of, url)) for url in urls), PATIENCE)
 
 
 @asynccontextmanager
@@ -103,7 +105,7 @@ def is_settled(engine: Engine) -> bool:
 
 
 def pools(engines: Engines, operation: Operation = Operation.CHAT, scope: Scope = SCOPE) -> Sequence[Pool]:
-    return engines.replicas(scope, "tiny", operation)
+    return engines.destination(scope, "tiny", operation).pools
 
 
 def refusal(engines: Engines, operation: Operation = Operation.CHAT) -> EngineUnavailable:
@@ -468,7 +470,7 @@ async def test_the_configured_models_are_served_also_before_the_engine_told_of_t
         assert list(engines.models(SCOPE)) == ["tiny"]
         refusal(engines)
         with pytest.raises(ModelNotAllowed):
-            engines.replicas(SCOPE, "other", Operation.CHAT)
+            engines.destination(SCOPE, "other", Operation.CHAT)
 
 
 async def test_only_configured_models_of_an_engine_are_served() -> None:
@@ -483,7 +485,7 @@ async def test_an_engine_without_its_configured_models_says_so() -> None:
     async with Simulator(SHAPE) as sound, following(engine := engine_of(sound.url)) as engines:
         await until(lambda: is_settled(engine))
         with pytest.raises(EngineUnavailable, match="configured to serve"):
-            engines.replicas(SCOPE, "missing", Operation.CHAT)
+            engines.destination(SCOPE, "missing", Operation.CHAT)
 
 
 async def test_a_model_at_two_engines_is_refused_and_told_rather_than_chosen() -> None:
@@ -492,7 +494,7 @@ async def test_a_model_at_two_engines_is_refused_and_told_rather_than_chosen() -
         async with following(first, second) as engines:
             await until(lambda: is_settled(first) and is_settled(second))
             assert refusal(engines).reason == "model_at_two_engines"
-            own = engines.replicas(SCOPE, "own", Operation.CHAT)
+            own = engines.destination(SCOPE, "own", Operation.CHAT).pools
             assert list(own) == [second.replicas[0].pool]
 
 
@@ -512,7 +514,7 @@ async def test_while_an_engine_has_not_told_an_adapter_of_others_looks_like_no_m
     async with Simulator(shape) as sound, following(engine_at(sound.url), silent) as engines:
         await until(lambda: engines.ready)
         with pytest.raises(EngineUnavailable):
-            engines.replicas(SCOPE, model, Operation.CHAT)
+            engines.destination(SCOPE, model, Operation.CHAT)
 
 
 async def test_an_adapter_is_only_for_projects_that_list_it() -> None:
@@ -522,13 +524,13 @@ async def test_an_adapter_is_only_for_projects_that_list_it() -> None:
         assert list(engines.models(SCOPE)) == ["tiny"]
         listing = replace(SCOPE, models=frozenset({"lora", "gone"}))
         assert list(engines.models(listing)) == ["lora"]
-        assert engines.replicas(listing, "lora", Operation.CHAT)
+        assert engines.destination(listing, "lora", Operation.CHAT)
         with pytest.raises(ModelNotAllowed):
-            engines.replicas(SCOPE, "lora", Operation.CHAT)
+            engines.destination(SCOPE, "lora", Operation.CHAT)
         with pytest.raises(ModelNotAllowed):
-            engines.replicas(listing, "tiny", Operation.CHAT)
+            engines.destination(listing, "tiny", Operation.CHAT)
         with pytest.raises(ModelNotFound):
-            engines.replicas(listing, "gone", Operation.CHAT)
+            engines.destination(listing, "gone", Operation.CHAT)
 
 
 @pytest.mark.parametrize(
