@@ -524,7 +524,7 @@ async def test_an_adapter_is_only_for_projects_that_list_it() -> None:
         assert list(engines.models(SCOPE)) == ["tiny"]
         listing = replace(SCOPE, models=frozenset({"lora", "gone"}))
         assert list(engines.models(listing)) == ["lora"]
-        assert engines.destination(listing, "lora", Operation.CHAT)
+        assert engines.destination(listing, "lora", Operation.CHAT).pools
         with pytest.raises(ModelNotAllowed):
             engines.destination(SCOPE, "lora", Operation.CHAT)
         with pytest.raises(ModelNotAllowed):
