@@ -9,9 +9,6 @@ takes nothing is cut after a while, whether its answer still runs or only waits 
 from __future__ import annotations
 
 import asyncio
-import fcntl
-import struct
-import termios
 from collections.abc import Awaitable, Callable
 from itertools import islice
 from typing import Final, Protocol
@@ -26,6 +23,7 @@ from aiohttp.web_server import Server
 from proxy.refusals import Dialect, DoubtfulFraming, GateError, Refusal
 from proxy.relay.answer import Answer
 from proxy.relay.pace import Pace
+from proxy.relay.wire import untaken_bytes
 
 WRITE_BUFFER_BYTES: Final = 64 * 1024
 MAXIMUM_FIELD_BYTES: Final = 32 * 1024  # a large access token is 16 KiB; aiohttp's default would refuse one of 8
@@ -241,7 +239,7 @@ class Downstream(web.RequestHandler):
         """Look from now on whether the client takes what waits for it."""
         self._forget_stall()
         if self._wire is not None and self._wire.get_write_buffer_size():
-            self._untaken = _untaken_bytes(self._wire)
+            self._untaken = untaken_bytes(self._wire)
             self._stall = self._loop.call_later(self._front.stall_seconds, self._look_at_stall)
 
     def _forget_stall(self) -> None:
@@ -252,7 +250,7 @@ class Downstream(web.RequestHandler):
     def _look_at_stall(self) -> None:
         if self.listener is not None and not self.writing_paused:
             self._stall = None  # an answer runs and is taken; when that ends, this begins anew
-        elif self._wire is not None and 0 < self._untaken <= _untaken_bytes(self._wire):
+        elif self._wire is not None and 0 < self._untaken <= untaken_bytes(self._wire):
             self._abort()
         else:
             self._watch_stall()
@@ -266,17 +264,6 @@ class Downstream(web.RequestHandler):
 def _head_bytes(waiting: tuple[RawRequestMessage | _ErrInfo, StreamReader]) -> int:
     message = waiting[0]
     return 0 if isinstance(message, _ErrInfo) else sum(len(name) + len(value) for name, value in message.raw_headers)
-
-
-def _untaken_bytes(wire: asyncio.Transport) -> int:
-    """What the client has not taken yet: our buffer, and the kernel's."""
-    waiting = wire.get_write_buffer_size()
-    try:
-        queued = fcntl.ioctl(wire.get_extra_info("socket").fileno(), termios.TIOCOUTQ, bytes(4))
-    except OSError:
-        return waiting
-    unacknowledged: int = struct.unpack("i", queued)[0]
-    return waiting + unacknowledged
 
 
 class Front(Server):

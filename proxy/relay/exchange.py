@@ -30,6 +30,7 @@ class End(Enum):
 
     COMPLETE = "complete"
     SILENT = "silent"
+    UNANSWERED = "unanswered"
     BAD_ANSWER = "bad_answer"
     FAILED = "failed"  # the engine itself told of a failure in its stream
     BROKEN = "broken"
@@ -307,6 +308,7 @@ class Exchange:
 _WITHOUT_STREAM: Final = {
     Ending.COMPLETE: End.COMPLETE,
     Ending.SILENT: End.SILENT,
+    Ending.UNANSWERED: End.UNANSWERED,
     Ending.BAD_HEAD: End.BAD_ANSWER,
     Ending.BROKEN: End.BROKEN,
 }

@@ -15,6 +15,7 @@ from typing import Final, Protocol, cast
 import httptools
 
 from proxy.engines.stamp import CountRequest, StampedRequest
+from proxy.relay.wire import untaken_bytes
 
 READ_BUFFER_BYTES: Final = 64 * 1024
 # Of a head with what comes before it, of trailers: of everything that llhttp keeps and no client gets.
@@ -45,7 +46,8 @@ class Ending(Enum):
     """How an exchange on a leg ended."""
 
     COMPLETE = "complete"
-    SILENT = "silent"  # the connection was lost before one byte of an answer
+    SILENT = "silent"  # the connection was lost before one byte of an answer, perhaps before the request was there
+    UNANSWERED = "unanswered"  # the engine ended it in order with the whole request in its hands, and said nothing
     BAD_HEAD = "bad_head"  # what came is no answer that may be relayed
     BROKEN = "broken"  # the answer broke off after its head
 
@@ -81,6 +83,7 @@ class Leg(asyncio.BufferedProtocol):
         "_content_type",
         "_encoded",
         "_extra",
+        "_had_request",
         "_head_done",
         "_head_told",
         "_held",
@@ -114,6 +117,7 @@ class Leg(asyncio.BufferedProtocol):
         self._message_done = False
         self._keeps_alive = False
         self._extra = False
+        self._had_request = False
         self._content_type = b""
         self._lengths = 0
         self._transfer_codings: list[bytes] = []
@@ -208,6 +212,7 @@ class Leg(asyncio.BufferedProtocol):
         self._deliver()
 
     def eof_received(self) -> bool:
+        self._had_request = self._has_request()
         self._end_with_connection(None)
         if self._transport is not None and self._transport.get_write_buffer_size():
             self._transport.abort()  # who has ended may never read the rest of the request; close() would wait for it
@@ -319,5 +324,16 @@ class Leg(asyncio.BufferedProtocol):
             sink.end(Ending.COMPLETE)
         elif self._head_done:
             sink.end(Ending.BROKEN)
+        elif self._bare_bytes:
+            sink.end(Ending.BAD_HEAD)
         else:
-            sink.end(Ending.BAD_HEAD if self._bare_bytes else Ending.SILENT)
+            sink.end(Ending.UNANSWERED if self._had_request else Ending.SILENT)
+
+    def _has_request(self) -> bool:
+        """Whether the engine's side, which has just sent FIN, has taken the whole request before.
+
+        A kernel answers what arrives at a closed connection, and a close over bytes that nobody read, with RST, and so
+        never confirms it. Behind TLS this says nothing: there a server reads on, for nobody, after it has closed.
+        """
+        wire = self._transport
+        return wire is not None and wire.get_extra_info("sslcontext") is None and not untaken_bytes(wire)

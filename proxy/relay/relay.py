@@ -2,7 +2,8 @@
 
 Nothing is ever sent twice, with one exception that is no second run: a connection that had waited for its next request,
 and breaks within a second without one byte, was closed by the engine while the request was on its way (the keep-alive
-race, RFC 9112 section 9.3.1). Then the request goes once more, on a new connection.
+race, RFC 9112 section 9.3.1). Then the request goes once more, on a new connection; but not where the engine had taken
+all of it before it closed, and so may have begun.
 """
 
 from __future__ import annotations

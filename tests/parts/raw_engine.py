@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self, cast
 
@@ -52,6 +54,11 @@ class Close:
 
 
 @dataclass(frozen=True, slots=True)
+class CloseIfIdle:
+    """Ends with FIN, unless something has come meanwhile: as a server closes whose keep-alive time is over."""
+
+
+@dataclass(frozen=True, slots=True)
 class HalfClose:
     """Sends FIN and goes on reading."""
 
@@ -66,7 +73,7 @@ class WaitForPeer:
     """Does nothing until the other side has closed."""
 
 
-Step = Send | Sleep | Wait | Close | HalfClose | Reset | WaitForPeer
+Step = Send | Sleep | Wait | Close | CloseIfIdle | HalfClose | Reset | WaitForPeer
 
 
 def chunk(data: bytes) -> bytes:
@@ -102,18 +109,29 @@ class RawEngine:
     """Listens on loopback while entered. The POSTs play `scripts` in turn; the last script is played again and again.
 
     `requests` are the POSTs whose body is complete, `connections` all connections with every byte they brought.
+    With `unix` it listens at this path, with `tls` it speaks TLS.
     """
 
-    def __init__(self, *scripts: Sequence[Step], shape: EngineShape | None = None) -> None:
+    def __init__(
+        self,
+        *scripts: Sequence[Step],
+        shape: EngineShape | None = None,
+        unix: Path | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self.scripts: list[Sequence[Step]] = list(scripts)
         self.requests: list[RawRequest] = []
         self.connections: list[RawConnection] = []
         self._shape = shape or EngineShape()
         self._arrived = asyncio.Event()
+        self._unix, self._tls = unix, tls
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: RawConnection(self), "127.0.0.1", 0)
+        if self._unix is not None:
+            self._server = await loop.create_unix_server(lambda: RawConnection(self), str(self._unix))
+        else:
+            self._server = await loop.create_server(lambda: RawConnection(self), "127.0.0.1", 0, ssl=self._tls)
         return self
 
     async def __aexit__(
@@ -121,7 +139,8 @@ class RawEngine:
     ) -> None:
         self._server.close()
         for connection in self.connections:
-            await connection.drop()
+            if connection.made:  # else it never came through the handshake of TLS
+                await connection.drop()
         await self._server.wait_closed()
 
     @property
@@ -131,7 +150,9 @@ class RawEngine:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        if self._unix is not None:
+            return f"unix:{self._unix}"
+        return f"{'http' if self._tls is None else 'https'}://127.0.0.1:{self.port}"
 
     async def request(self, number: int = 0, *, seconds: float = 10.0) -> RawRequest:
         """The POST of this number, from 0, as soon as it is complete."""
@@ -187,6 +208,7 @@ class RawConnection(asyncio.Protocol):
 
     def __init__(self, engine: RawEngine) -> None:
         self.received = bytearray()
+        self.made = False
         self.peer_gone = asyncio.Event()
         self.peer_end: Literal["fin", "rst"] | None = None
         self._engine = engine
@@ -195,6 +217,7 @@ class RawConnection(asyncio.Protocol):
         engine.connections.append(self)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.made = True
         self._transport = cast("asyncio.Transport", transport)  # uvloop's transports are no subclasses of asyncio's
         self._player = asyncio.get_running_loop().create_task(self._play())
 
@@ -246,6 +269,9 @@ class RawConnection(asyncio.Protocol):
                 self._transport.write_eof()
             case Close():
                 self._transport.close()
+            case CloseIfIdle():
+                if not self._incoming.buffer:
+                    self._transport.close()
             case Reset():
                 connection: socket.socket = self._transport.get_extra_info("socket")
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -13,7 +13,7 @@ import pytest
 
 from tests.parts.gate_bed import GateBed, chat, gate_bed
 from tests.parts.gone_client import GoneClient
-from tests.parts.raw_engine import Close, RawEngine, Reset, Send, Sleep, WaitForPeer, json_answer
+from tests.parts.raw_engine import Close, CloseIfIdle, RawEngine, Reset, Send, Sleep, WaitForPeer, json_answer
 from tests.parts.redis_server import RedisServer
 from tests.proxy.relay.relay_parts import ANSWER, ask, nothing_held, on, outcome
 
@@ -71,7 +71,7 @@ async def test_a_request_that_reached_a_replica_never_goes_to_another(redis: Red
 
 
 async def test_the_once_more_of_a_reuse_race_may_go_to_another_replica(redis: RedisServer, tmp_path: Path) -> None:
-    first, second = RawEngine(GOOD, (Close(),)), RawEngine((Close(),), GOOD)
+    first, second = RawEngine(GOOD, (Reset(),)), RawEngine((Reset(),), GOOD)
     async with gate_before(redis, tmp_path, first, second) as bed:
         assert (await bed.post())[0] == 200
         refuse_connections(first)
@@ -83,18 +83,18 @@ async def test_the_once_more_of_a_reuse_race_may_go_to_another_replica(redis: Re
 async def test_a_request_that_was_sent_and_can_go_nowhere_again_is_a_failure_of_the_engine(
     redis: RedisServer, tmp_path: Path
 ) -> None:
-    engine = RawEngine(GOOD, (Close(),))
+    engine = RawEngine(GOOD, (Reset(),))
     async with gate_before(redis, tmp_path, engine) as bed:
         assert (await bed.post())[0] == 200
         refuse_connections(engine)
         assert (await bed.post())[0] == 502
 
 
-@pytest.mark.parametrize("death", [(Close(),), (Reset(),)], ids=["fin", "rst"])
-async def test_an_engine_that_always_dies_gets_the_request_once_more_and_then_never(
-    death: tuple[Close | Reset], redis: RedisServer, tmp_path: Path
+async def test_an_engine_that_always_breaks_off_gets_the_request_once_more_and_then_never(
+    redis: RedisServer, tmp_path: Path
 ) -> None:
-    engine = RawEngine(GOOD, death)
+    """By RST, which is also what becomes of a request that nobody has read."""
+    engine = RawEngine(GOOD, (Reset(),))
 
     async def use(bed: GateBed) -> None:
         assert (await bed.post())[0] == 200
@@ -106,8 +106,27 @@ async def test_an_engine_that_always_dies_gets_the_request_once_more_and_then_ne
     await on(redis, tmp_path, engine, use)
 
 
+@pytest.mark.parametrize("place", ["tcp", "unix"])
+@pytest.mark.parametrize("size", [10, 1_000_000])
+async def test_an_engine_that_had_the_whole_request_and_ended_never_gets_it_again(
+    size: int, place: str, redis: RedisServer, tmp_path: Path
+) -> None:
+    """Not even on a connection that had waited: it may have begun."""
+    engine = RawEngine(GOOD, (Close(),), GOOD, unix=tmp_path / "engine.sock" if place == "unix" else None)
+
+    async def use(bed: GateBed) -> None:
+        assert (await bed.post())[0] == 200
+        status, _, body = await bed.post(document=chat("x" * size))
+        assert (status, json.loads(body)["error"]["code"]) == (502, "engine_failed")
+        assert len(engine.requests) == 2
+        assert engine.requests[0].connection == engine.requests[1].connection
+        assert (await outcome(bed, 1))["reason"] == "unanswered"
+
+    await on(redis, tmp_path, engine, use)
+
+
 async def test_a_connection_that_dies_late_had_begun_and_is_not_tried_again(redis: RedisServer, tmp_path: Path) -> None:
-    engine = RawEngine(GOOD, (Sleep(1.2), Close()), GOOD)
+    engine = RawEngine(GOOD, (Sleep(1.2), Reset()), GOOD)
 
     async def use(bed: GateBed) -> None:
         assert (await bed.post())[0] == 200
@@ -132,22 +151,30 @@ async def test_a_client_that_left_gets_no_second_try(redis: RedisServer, tmp_pat
     await on(redis, tmp_path, engine, use)
 
 
-async def test_an_idle_connection_that_closes_as_it_is_taken_costs_nobody_an_answer(
-    redis: RedisServer, tmp_path: Path
+@pytest.mark.parametrize("place", ["tcp", "unix"])
+async def test_an_idle_connection_that_closes_as_it_is_taken_costs_nobody_an_answer_and_no_second_run(
+    place: str, redis: RedisServer, tmp_path: Path
 ) -> None:
-    """The engine closes after each answer without a word, at about the moment of the next request."""
-    tries = 100
-    scripts = [(Send(json_answer(ANSWER)), Sleep(number % 5 * 0.0004), Close()) for number in range(tries)]
-    engine = RawEngine(*scripts)
+    """The engine closes after each answer, as uvicorn does: at about the moment of the next request, but never with a
+    request read.
+    """
+    tries = 500
+    answer = Send(json_answer(ANSWER))
+    engine = RawEngine(
+        *[(answer, Sleep(number % 7 * 0.0003), CloseIfIdle()) for number in range(tries)],
+        unix=tmp_path / "engine.sock" if place == "unix" else None,
+    )
 
     async def use(bed: GateBed) -> None:
         statuses = []
         for number in range(tries):
             statuses.append((await bed.post(document=chat(str(number))))[0])
-            await asyncio.sleep(number % 3 * 0.0004)
+            await asyncio.sleep(number % 5 * 0.0003)
         assert statuses == [200] * tries
         sent = Counter(json.loads(request.body)["messages"][0]["content"] for request in engine.requests)
         assert len(sent) == tries
-        assert max(sent.values()) <= 2
+        assert max(sent.values()) == 1
+        reused = tries - len({request.connection for request in engine.requests})
+        assert 0 < reused < tries  # the engine came first now and then, and now and then the request
 
     await on(redis, tmp_path, engine, use)

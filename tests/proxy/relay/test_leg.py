@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
 from proxy.engines.profile import Operation
 from proxy.engines.stamp import StampedRequest
 from proxy.relay.exchange import WholeAnswer
+from proxy.relay.leg import Ending, Leg
 from proxy.relay.pool import Address, Pool
 from proxy.relay.question import EngineUnreachable, ask, ask_on
 from tests.parts.raw_engine import Close, HalfClose, RawEngine, Reset, Send, Sleep, Step, Wait, WaitForPeer, json_answer
@@ -254,6 +257,83 @@ async def test_an_engine_that_ends_without_reading_the_request_is_noticed_at_onc
     async with deaf_engine() as pool:
         with pytest.raises(EngineUnreachable, match="silent"):
             await ask(pool, request("x" * 20_000_000), seconds=10.0)
+
+
+class Deaths:
+    """What a server's kernel does to a request as its process ends, or a keep-alive time. Nothing awaits in between."""
+
+    @staticmethod
+    def closed_before(server: socket.socket, send: Callable[[], None]) -> None:
+        server.close()
+        send()
+
+    @staticmethod
+    def closed_unread(server: socket.socket, send: Callable[[], None]) -> None:
+        send()
+        server.close()
+
+    @staticmethod
+    def closed_half_read(server: socket.socket, send: Callable[[], None]) -> None:
+        send()
+        server.recv(100)
+        server.close()
+
+    @staticmethod
+    def closed_when_read(server: socket.socket, send: Callable[[], None]) -> None:
+        send()
+        server.recv(1_000_000)
+        server.close()
+
+
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_UNIX], ids=["tcp", "unix"])
+@pytest.mark.parametrize(
+    ("death", "ending"),
+    [
+        (Deaths.closed_before, "silent"),
+        (Deaths.closed_unread, "silent"),
+        (Deaths.closed_half_read, "silent"),
+        (Deaths.closed_when_read, "unanswered"),
+    ],
+)
+async def test_whether_the_engine_had_the_request_is_known(
+    family: socket.AddressFamily,
+    death: Callable[[socket.socket, Callable[[], None]], None],
+    ending: str,
+    tmp_path: Path,
+) -> None:
+    """What an engine cannot have read, it cannot have begun."""
+    path = str(tmp_path / "engine.sock")
+    with socket.socket(family, socket.SOCK_STREAM) as listener:
+        listener.bind(path if family == socket.AF_UNIX else ("127.0.0.1", 0))
+        listener.listen()
+        unix = path if family == socket.AF_UNIX else None
+        port = 0 if unix else listener.getsockname()[1]
+        leg = await Pool(Address(host="127.0.0.1", port=port, unix=unix), connect_seconds=5.0).new_leg()
+        with listener.accept()[0] as server:
+            assert (await _Ended.of(leg, lambda send: death(server, send))).value == ending
+
+
+class _Ended:
+    """A Sink that waits for the end."""
+
+    def __init__(self) -> None:
+        self.ending: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
+
+    @classmethod
+    async def of(cls, leg: Leg, around: Callable[[Callable[[], None]], None]) -> Ending:
+        sink = cls()
+        around(lambda: leg.send(request(), headers=b"Host: a\r\n", sink=sink))
+        async with asyncio.timeout(5):
+            return await sink.ending
+
+    def head(self, status: int, content_type: bytes) -> None:
+        raise AssertionError("no answer was sent")
+
+    def body(self, data: bytes) -> None:
+        raise AssertionError("no answer was sent")
+
+    def end(self, ending: Ending) -> None:
+        self.ending.set_result(ending)
 
 
 async def test_a_connection_that_was_lost_before_the_request_takes_none() -> None:

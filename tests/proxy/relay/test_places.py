@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import pytest
 from cryptography import x509
@@ -21,31 +18,8 @@ from cryptography.x509.oid import NameOID
 from proxy.relay.pool import Address, Pool
 from proxy.relay.question import EngineUnreachable, ask, ask_on
 from proxy.tls import client_context
-from tests.parts.raw_engine import Close, RawConnection, RawEngine, Send, Step, json_answer
+from tests.parts.raw_engine import Close, RawEngine, Send, Step, json_answer
 from tests.proxy.relay.test_leg import ANSWER, OK, request
-
-
-class PlacedEngine(RawEngine):
-    """A RawEngine that listens elsewhere."""
-
-    def __init__(self, *scripts: tuple[Step, ...], unix: Path | None = None, tls: ssl.SSLContext | None = None) -> None:
-        super().__init__(*scripts)
-        self._unix, self._tls = unix, tls
-
-    async def __aenter__(self) -> Self:
-        loop = asyncio.get_running_loop()
-        if self._unix is not None:
-            self._server = await loop.create_unix_server(lambda: RawConnection(self), str(self._unix))
-        else:
-            self._server = await loop.create_server(lambda: RawConnection(self), "127.0.0.1", 0, ssl=self._tls)
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        # A connection whose handshake failed was never made.
-        self.connections = [connection for connection in self.connections if "_transport" in vars(connection)]
-        await super().__aexit__(kind, error, trace)
 
 
 def certificate(folder: Path, name: str) -> tuple[Path, ssl.SSLContext]:
@@ -78,7 +52,7 @@ def certificate(folder: Path, name: str) -> tuple[Path, ssl.SSLContext]:
 @asynccontextmanager
 async def tls_pool(folder: Path, *script: Step, name: str = "127.0.0.1", trust: bool = True) -> AsyncIterator[Pool]:
     authority, server = certificate(folder, name)
-    async with PlacedEngine(script, tls=server) as engine:
+    async with RawEngine(script, tls=server) as engine:
         tls = client_context(authority if trust else None, None)
         pool = Pool(Address(host="127.0.0.1", port=engine.port, tls=tls), connect_seconds=5.0)
         try:
@@ -89,7 +63,7 @@ async def tls_pool(folder: Path, *script: Step, name: str = "127.0.0.1", trust: 
 
 async def test_an_engine_behind_a_unix_socket_answers_and_its_connection_is_used_again(tmp_path: Path) -> None:
     path = tmp_path / "engine.sock"
-    async with PlacedEngine((Send(json_answer(ANSWER)),), unix=path) as engine:
+    async with RawEngine((Send(json_answer(ANSWER)),), unix=path) as engine:
         pool = Pool(Address(host="localhost", port=0, unix=str(path)), connect_seconds=5.0)
         for _ in range(2):
             leg = pool.idle_leg() or await pool.new_leg()
