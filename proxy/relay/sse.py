@@ -136,6 +136,7 @@ class Observer:
         "_after_cr",
         "_blind",
         "_blind_end",
+        "_ended_within",
         "_hide_usage",
         "_hiding",
         "_last_dropped",
@@ -172,6 +173,7 @@ class Observer:
         self._sent = 0  # how much of `_tail` was given back already, while hiding
         self._blind = False  # `_tail` is the end of an event that is too long to be looked at
         self._blind_end: bytes | None = None  # and it is the protocol's last one, of this kind
+        self._ended_within = False  # the stream is over, and its last event has no end
         self._muted = False  # and it would tell what is hidden, so it is not given back
         self._after_cr = False  # the last event ended with CR: a LF now belongs to it
         self._last_dropped = False
@@ -189,7 +191,7 @@ class Observer:
 
     @property
     def at_border(self) -> bool:
-        return not self._blind and (self._hiding or not self._tail)
+        return not (self._blind or self._ended_within) and (self._hiding or not self._tail)
 
     def feed(self, data: bytes) -> bytes:
         """What to forward now."""
@@ -206,9 +208,12 @@ class Observer:
         data, self._suspect = self._suspect, b""
         seen = self._events(data) if data else b""
         if not self._hiding:
+            self._ended_within = bool(self._tail)
             self._look_at_rest()
             return data
-        return seen + self._look_at_rest()
+        rest = self._look_at_rest()
+        self._ended_within = bool(rest)
+        return seen + rest
 
     # The salt.
 

@@ -250,7 +250,7 @@ class RawConnection(asyncio.Protocol):
         await asyncio.gather(self._player, return_exceptions=True)
 
     async def _play(self) -> None:
-        while True:
+        while not self._transport.is_closing():
             request = await self._read_request()
             for step in self._engine.answer_to(request):
                 await self._do(step)
