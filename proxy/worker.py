@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import pickle
 import signal
 import socket
@@ -24,6 +23,7 @@ from config.settings import Settings
 from observability.logs import configure_logs
 from proxy.app import Gate, open_gate
 from proxy.channel import Assignment, frame, read_frame
+from proxy.memory import keep_large_blocks, settle
 from proxy.tls import listener_context
 
 _log = structlog.get_logger("saltgate.worker")
@@ -31,6 +31,7 @@ _log = structlog.get_logger("saltgate.worker")
 
 def main() -> None:
     """The process's entry: the descriptors of the listening socket and of the socket pair are its two arguments."""
+    keep_large_blocks()
     listening, control = (socket.socket(fileno=int(argument)) for argument in sys.argv[1:3])
     # Ctrl-C and a closed terminal reach every process of a terminal; the supervisor decides what they mean.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -59,8 +60,7 @@ async def _serve(
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, lambda: _signalled(gate, stop))
     server = await _listen(settings, gate, listening)
-    gc.collect()
-    gc.freeze()  # what is alive now stays alive: no collection looks at it again
+    settle()
     _log.info("worker.serving")
     async with asyncio.TaskGroup() as tasks:
         answering = tasks.create_task(_answer_supervisor(gate, reader, writer, stop))

@@ -74,9 +74,11 @@ class Answer(web.StreamResponse):
 
     def body(self, data: bytes) -> None:
         """One piece of the body. An empty piece writes nothing, since an empty chunk would end the body."""
-        if data:
-            self.bytes_sent += len(data)
-            self._write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked_body else data)
+        transport = self._transport
+        if not data or transport is None or transport.is_closing():
+            return
+        self.bytes_sent += len(data)
+        transport.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked_body else data)
 
     def finish(self) -> None:
         """The body is complete."""

@@ -209,7 +209,11 @@ class Leg(asyncio.BufferedProtocol):
             if self._bare_bytes > MAXIMUM_BARE_BYTES and not self._message_done:
                 self._fail()
                 return
-        self._deliver()
+        sink = self._sink
+        if sink is None or not self._head_told or self._message_done:
+            self._deliver()
+        elif self._pieces:  # the middle of an answer: nearly every read
+            self._hand_over(sink)
 
     def eof_received(self) -> bool:
         self._had_request = self._has_request()
@@ -289,9 +293,11 @@ class Leg(asyncio.BufferedProtocol):
             self._head_told = True
             self._sink.head(self._status, self._content_type)
         if self._pieces and self._sink is not None:
-            data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
-            self._pieces.clear()
-            self._sink.body(data)
+            self._hand_over(self._sink)
+
+    def _hand_over(self, sink: Sink) -> None:
+        pieces, self._pieces = self._pieces, []
+        sink.body(pieces[0] if len(pieces) == 1 else b"".join(pieces))
 
     def _finish(self) -> None:
         sink, self._sink = self._sink, None

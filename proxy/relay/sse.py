@@ -195,6 +195,21 @@ class Observer:
 
     def feed(self, data: bytes) -> bytes:
         """What to forward now."""
+        beginning, end = self._marks
+        if (
+            data.endswith(b"\n\n")
+            and data.startswith(b"data: ")
+            and data.find(b"\n") == len(data) - 2
+            and b"\r" not in data
+            and not (self._tail or self._suspect or self._after_cr or self.salt_seen)
+            and beginning not in data
+            and end not in data
+        ):  # one event of one line, as engines send each token
+            instead = self._look_at_payload(data, data[6:-2])
+            return data if instead is None else instead
+        return self._feed_any(data)
+
+    def _feed_any(self, data: bytes) -> bytes:
         data = self._without_salt(data)
         if not data:
             return b""
@@ -333,8 +348,9 @@ class Observer:
     def _look_at(self, event: bytes) -> bytes | None:
         """Note what the event tells. None: give it back as it came; else what to give back in its place."""
         payload = _payload(event)
-        if payload is None:
-            return None
+        return None if payload is None else self._look_at_payload(event, payload)
+
+    def _look_at_payload(self, event: bytes, payload: bytes) -> bytes | None:
         self.events += 1
         try:
             return self._look(self, event, payload)
@@ -350,12 +366,20 @@ class Observer:
         chunk = _CHUNK.decode(payload)
         if self.response_id is None:
             self.response_id = chunk.id
-        failed = _is_told(chunk.error)
-        self.failed |= failed
         for choice in chunk.choices or ():
             if choice.finish_reason is not None:
                 self.finish_reason = choice.finish_reason
-            self._note_token(_token(choice))
+            token = _token(choice)
+            if token is not None:
+                self._note_token(token)
+        if chunk.usage is UNSET and chunk.error is UNSET:
+            return None
+        return self._look_at_last_words(event, payload, chunk)
+
+    def _look_at_last_words(self, event: bytes, payload: bytes, chunk: _Chunk) -> bytes | None:
+        """A chunk that tells of usage or of a failure."""
+        failed = _is_told(chunk.error)
+        self.failed |= failed
         if not isinstance(chunk.usage, Raw) or not _is_told(chunk.usage):
             return None
         self.usage = usage_of(self._operation, chunk.usage) or self.usage
@@ -447,8 +471,9 @@ _LOOKS: Final[Mapping[Operation, Callable[[Observer, bytes, bytes], bytes | None
 
 def _payload(event: bytes) -> bytes | None:
     """The event's data, its lines joined with LF; None where it has none."""
-    if event.startswith(b"data: ") and b"\n" not in event and b"\r" not in event:
-        return event[6:]
+    rest = event.partition(b"\n")[2] if event.startswith(b"event: ") else event
+    if rest.startswith(b"data: ") and b"\n" not in rest and b"\r" not in event:
+        return rest[6:]
     lines = [value for name, value in map(_field, event.splitlines()) if name == b"data"]
     return b"\n".join(lines) if lines else None
 
