@@ -21,7 +21,7 @@ def check_framing(request: web.BaseRequest) -> None:
 
     RFC 9112 sections 6.1 and 6.3. Two lengths, and a length beside chunks, aiohttp refuses before it asks us.
     """
-    if request.version not in {HttpVersion10, HttpVersion11}:
+    if request.version != HttpVersion11 and request.version != HttpVersion10:
         raise DoubtfulFraming("saltgate speaks HTTP/1.1 only.", reason="http_version")
     codings = request.headers.getall("Transfer-Encoding", ())
     if not codings:

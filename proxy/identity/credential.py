@@ -50,6 +50,8 @@ def credential(headers: Iterable[tuple[str, str]]) -> Credential:
     Authorization lines, `CredentialRequired` where none is shown, `InvalidToken` for what can be no token of any form.
     """
     authorization, api_keys = _lines(headers)
+    if len(authorization) == 1 and not api_keys and authorization[0].startswith("Bearer ") and authorization[0][7:]:
+        return _plausible(authorization[0][7:], Scheme.BEARER)  # nearly always
     if len(authorization) > 1:
         raise InvalidRequest("The request has two Authorization headers. Send one.")
     shown = {

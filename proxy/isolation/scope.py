@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from proxy.isolation.sharing import Border, Cause, Decision, Line
@@ -45,13 +45,18 @@ class Scope:
     models: frozenset[str] | None
     narrower: Level | None
     show_reuse: bool
+    _units: dict[tuple[str, Level | None], Unit] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def unit(self, model: str, content: Level | None = None) -> Unit:
         """The border of one request for `model`. Raises UnitTooWide where the caller asked for a wider one.
 
-        `content` is the border that a rule gives this request for what is in it; it only ever narrows.
+        `content` is the border that a rule gives this request for what is in it; it only ever narrows. Nothing but this
+        scope and the two arguments decides, so what was found once is kept: to be asked for models that are served.
         """
-        return self.decision(model, content).unit
+        known = self._units.get((model, content))
+        if known is None:
+            known = self._units[model, content] = self.decision(model, content).unit
+        return known
 
     def decision(self, model: str | None, content: Level | None = None) -> Decision:
         """The same with what it rests on; None stands for every model without an exception. Raises UnitTooWide."""

@@ -108,7 +108,7 @@ class Downstream(web.RequestHandler):
     def data_received(self, data: bytes) -> None:
         if self._broken:
             return
-        known, took_body = len(self._messages), self._takes_body
+        known, took_body, unfinished = len(self._messages), self._takes_body, self._unfinished
         super().data_received(data)
         if len(self._messages) > known:
             self._broken = any(isinstance(message, _ErrInfo) for message, _ in islice(self._messages, known, None))
@@ -120,7 +120,8 @@ class Downstream(web.RequestHandler):
             self._unfinished = 0
         elif not took_body:
             self._unfinished += len(data)
-        if self._unfinished + sum(map(_head_bytes, self._messages)) > MAXIMUM_WAITING_BYTES:
+        # Only a head that was begun before this read, or one behind another, can make it more than the read itself.
+        if (unfinished + len(data) > MAXIMUM_WAITING_BYTES or known) and self._waiting_bytes > MAXIMUM_WAITING_BYTES:
             self._refuse_heads()
         if not self.idle:
             self._forget_late()
@@ -143,6 +144,13 @@ class Downstream(web.RequestHandler):
         if self.writing_paused and self.transport is not None:
             await self._drain_helper()
         return finished
+
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        """aiohttp asks for it with each body that was read, also where nothing had been paused; and that costs as much
+        as parsing a head.
+        """
+        if self._reading_paused or self._buffer_paused:
+            super().resume_reading(resume_parser)
 
     def pause_reading(self) -> None:
         """A body comes faster than it is read. Behind an open request nobody reads it: see the next method."""
@@ -218,6 +226,11 @@ class Downstream(web.RequestHandler):
     def _takes_body(self) -> bool:
         """Whether what comes next belongs to a request whose head is here."""
         return self._newest is not None and not self._newest.is_eof()
+
+    @property
+    def _waiting_bytes(self) -> int:
+        """Of what is no body and no request has been made of yet."""
+        return self._unfinished + sum(map(_head_bytes, self._messages))
 
     def _refuse_heads(self) -> None:
         """A head without end is told so; who sends heads without end behind an open request is cut."""
