@@ -158,7 +158,7 @@ def _second(seconds: int) -> str:
 
 
 def _milliseconds(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds * 1e3, 3)
+    return None if seconds is None else int(seconds * 1e6 + 0.5) / 1e3  # `round` takes five times as long
 
 
 def _replica(record: Record) -> str | None:

@@ -126,7 +126,10 @@ class Profile:
 
     def endpoint(self, operation: Operation) -> Endpoint | None:
         """The kind's endpoint for an operation; None where it has none that may be used."""
-        return next((endpoint for endpoint in self.endpoints if endpoint.operation is operation), None)
+        for endpoint in self.endpoints:
+            if endpoint.operation is operation:
+                return endpoint
+        return None
 
     @property
     def takes_images(self) -> bool:

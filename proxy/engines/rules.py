@@ -29,12 +29,14 @@ from proxy.engines.members import (
     read_objects,
     read_text,
     write,
+    write_text,
 )
 from proxy.refusals import InvalidRequest
 
 # Of a value that is no schema: the largest is a logit_bias of 1024 tokens.
 MAX_PLAIN_BYTES: Final = 64 * 1024
 MAX_OBJECTS_IN_ARRAY: Final = 16_384
+MAX_PLAIN_TAG_BYTES: Final = 64
 MAX_TOKEN_ID: Final = 2**31 - 1
 
 
@@ -168,6 +170,17 @@ class Shape:
     inner: Mapping[str, Shape] = field(default_factory=dict)
     image: tuple[str, DataImage] | None = None
 
+    @property
+    def plain(self) -> frozenset[str]:
+        """The members whose every string passes as it came."""
+        bound = self.one_of.keys() | self.inner.keys() | self.flags | ({self.image[0]} if self.image else set())
+        return self.members - bound - {name for name, opens in self.opens.items() if not opens.or_text}
+
+    @property
+    def needed(self) -> frozenset[str]:
+        """The members that must be there."""
+        return frozenset({name for name in (self.text, self.image[0] if self.image else None) if name is not None})
+
 
 @dataclass(frozen=True, slots=True)
 class Opens:
@@ -186,6 +199,12 @@ class Opens:
     refused: Mapping[str, str] = field(default_factory=dict)
     signs: frozenset[str] = frozenset()
     extent: Extent | None = None
+    # By the JSON of a tag: which members, where each is a string, pass as they came, and which must be there.
+    _plain: Mapping[bytes, tuple[frozenset[str], frozenset[str]]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        plain = {write_text(tag): (shape.plain | {self.tag}, shape.needed) for tag, shape in self.shapes.items()}
+        object.__setattr__(self, "_plain", plain)
 
     def admit(self, where: str, raw: Raw) -> Raw:
         first = kind(raw)
@@ -199,8 +218,24 @@ class Opens:
         objects = read_objects(raw, where)
         if len(objects) > MAX_OBJECTS_IN_ARRAY:
             raise InvalidRequest(f"{where} must hold at most {MAX_OBJECTS_IN_ARRAY} objects.", param=where)
-        kept = [self._admit_object(f"{where}[{index}]", members) for index, members in enumerate(objects)]
-        return raw if all(new is old for new, old in zip(kept, objects, strict=True)) else write(kept)
+        changed = False
+        for index, members in enumerate(objects):
+            if not self._is_plain(members):
+                kept = self._admit_object(f"{where}[{index}]", members)
+                changed |= kept is not members
+                objects[index] = kept
+        return write(objects) if changed else raw
+
+    def _is_plain(self, members: dict[str, Raw]) -> bool:
+        """Whether the object is of strings alone, none of which any rule looks into, as most messages are."""
+        tag = members.get(self.tag)
+        known = self._plain.get(bytes(tag)) if tag is not None and len(tag) <= MAX_PLAIN_TAG_BYTES else None
+        if known is None or not (known[0].issuperset(members) and known[1].issubset(members)):
+            return False
+        for value in members.values():  # noqa: SIM110 - a generator for each message costs more than all the rest
+            if memoryview(value)[0] != STRING:
+                return False
+        return True
 
     def _admit_object(self, where: str, members: dict[str, Raw]) -> dict[str, Raw]:
         """The object's own dict where nothing has to change, so that the array's own bytes can be sent."""

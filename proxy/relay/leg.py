@@ -209,11 +209,10 @@ class Leg(asyncio.BufferedProtocol):
             if self._bare_bytes > MAXIMUM_BARE_BYTES and not self._message_done:
                 self._fail()
                 return
-        sink = self._sink
-        if sink is None or not self._head_told or self._message_done:
+        if not self._head_told or self._message_done:
             self._deliver()
         elif self._pieces:  # the middle of an answer: nearly every read
-            self._hand_over(sink)
+            self._hand_over(self._sink)
 
     def eof_received(self) -> bool:
         self._had_request = self._has_request()
