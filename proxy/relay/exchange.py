@@ -32,6 +32,7 @@ class End(Enum):
     SILENT = "silent"
     UNANSWERED = "unanswered"
     BAD_ANSWER = "bad_answer"
+    CONTENT_CODING = "content_coding"
     FAILED = "failed"  # the engine itself told of a failure in its stream
     BROKEN = "broken"
     TIMEOUT = "timeout"
@@ -310,5 +311,6 @@ _WITHOUT_STREAM: Final = {
     Ending.SILENT: End.SILENT,
     Ending.UNANSWERED: End.UNANSWERED,
     Ending.BAD_HEAD: End.BAD_ANSWER,
+    Ending.CONTENT_CODING: End.CONTENT_CODING,
     Ending.BROKEN: End.BROKEN,
 }

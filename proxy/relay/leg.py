@@ -4,6 +4,9 @@ The leg is the only thing that writes to an engine, and it takes nothing but a `
 computes no prompt, or one of the constant `Question`s that saltgate itself asks. Path, headers and framing are built
 here from constants (RFC 9112) and the salt; nothing of them comes from a client. llhttp parses the answer; what it
 leaves open (limits, contradicting lengths, codings that we did not ask for) is refused here.
+
+A content coding (gzip) is refused and not undone: every request asks for `identity`, a coded stream could be neither
+watched nor searched for the salt as it passes, and one read of it may hold a thousand times its size.
 """
 
 from __future__ import annotations
@@ -49,6 +52,7 @@ class Ending(Enum):
     SILENT = "silent"  # the connection was lost before one byte of an answer, perhaps before the request was there
     UNANSWERED = "unanswered"  # the engine ended it in order with the whole request in its hands, and said nothing
     BAD_HEAD = "bad_head"  # what came is no answer that may be relayed
+    CONTENT_CODING = "content_coding"  # nor is this: it is compressed
     BROKEN = "broken"  # the answer broke off after its head
 
 
@@ -75,7 +79,10 @@ class _BadAnswer(Exception):  # noqa: N818 - a judgement on the engine, not an e
 
 
 class Leg(asyncio.BufferedProtocol):
-    """See the module. Between two answers it has neither a sink nor a parser, and whatever comes then breaks it."""
+    """See the module. Between two answers it has neither a sink nor a parser, and whatever comes then breaks it.
+
+    `loss` is why the connection was lost, where the system or TLS gave a reason.
+    """
 
     __slots__ = (
         "_bare_bytes",
@@ -97,6 +104,7 @@ class Leg(asyncio.BufferedProtocol):
         "_status",
         "_transfer_codings",
         "_transport",
+        "loss",
     )
 
     def __init__(self, home: Home) -> None:
@@ -105,6 +113,7 @@ class Leg(asyncio.BufferedProtocol):
         self._sink: Sink | None = None
         self._held = False
         self._closing = False
+        self.loss: Exception | None = None
         self._parser: httptools.HttpResponseParser | None = None
         self._reset()
 
@@ -223,6 +232,7 @@ class Leg(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self.loss = exc
         self._home.lost(self)
         self._end_with_connection(exc)
 
@@ -317,7 +327,13 @@ class Leg(asyncio.BufferedProtocol):
         sink, self._sink = self._sink, None
         self.abort()
         if sink is not None:
-            sink.end(Ending.BROKEN if self._head_done else Ending.BAD_HEAD)
+            sink.end(self._failure)
+
+    @property
+    def _failure(self) -> Ending:
+        if self._head_done:
+            return Ending.BROKEN
+        return Ending.CONTENT_CODING if self._encoded else Ending.BAD_HEAD
 
     def _end_with_connection(self, exc: Exception | None) -> None:
         self._closing = True

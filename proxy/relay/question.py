@@ -68,5 +68,6 @@ async def ask_on(leg: Leg, pool: Pool, what: Question | StampedRequest, *, secon
         if not collector.done.done() or collector.done.result() is Ending.BROKEN:
             leg.abort()
     if ending is not Ending.COMPLETE:
-        raise EngineUnreachable(f"{pool.address}: the connection broke ({ending.value})")
+        why = ending.value if leg.loss is None else f"{ending.value}: {leg.loss}"
+        raise EngineUnreachable(f"{pool.address}: the connection broke ({why})")
     return WholeAnswer(collector.status, collector.content_type, b"".join(collector.pieces))

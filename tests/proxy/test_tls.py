@@ -41,22 +41,26 @@ class Authority:
         self._certificate = self._signed("authority", self._key, is_authority=True)
         self.file = self._written("authority.pem", self._certificate)
 
-    def tls(self, host: str, *, password: bytes | None = None, client_ca: Path | None = None) -> Tls:
+    def tls(
+        self, host: str, *, password: bytes | None = None, client_ca: Path | None = None, expired: bool = False
+    ) -> Tls:
         key = ec.generate_private_key(ec.SECP256R1())
         encryption = serialization.BestAvailableEncryption(password) if password else serialization.NoEncryption()
         pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
-        certificate = self._written(f"{host}.pem", self._signed(host, key))
+        certificate = self._written(f"{host}.pem", self._signed(host, key, expired=expired))
         return Tls(certificate=certificate, key=Secret(pem, "test"), client_ca=client_ca)
 
     def _written(self, name: str, certificate: x509.Certificate) -> Path:
         (self._folder / name).write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
         return self._folder / name
 
-    def _signed(self, host: str, key: ec.EllipticCurvePrivateKey, *, is_authority: bool = False) -> x509.Certificate:
+    def _signed(
+        self, host: str, key: ec.EllipticCurvePrivateKey, *, is_authority: bool = False, expired: bool = False
+    ) -> x509.Certificate:
         def named(text: str) -> x509.Name:
             return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)])
 
-        now = datetime.now(UTC)
+        now = datetime.now(UTC) - timedelta(days=2 if expired else 0)
         builder = x509.CertificateBuilder().subject_name(named(host)).issuer_name(named("authority"))
         builder = builder.public_key(key.public_key()).serial_number(x509.random_serial_number())
         builder = builder.not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=1))

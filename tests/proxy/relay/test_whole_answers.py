@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from pathlib import Path
 
@@ -99,6 +100,28 @@ async def test_a_media_type_that_only_begins_like_a_streams_is_none(redis: Redis
         got, _, body = await bed.post(document=chat(stream=True))
         assert got == 502
         assert b"secret" not in body
+
+    await on(redis, tmp_path, RawEngine((Send(answer),)), use)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("coding", [b"gzip", b"br", b"GZIP", b"identity, gzip", b"x-unheard-of"])
+async def test_an_answer_that_is_compressed_although_nobody_asked_is_refused_by_its_own_name(
+    coding: bytes, streaming: bool, redis: RedisServer, tmp_path: Path
+) -> None:
+    media = b"text/event-stream" if streaming else b"application/json"
+    packed = gzip.compress(TOKEN + DONE if streaming else ANSWER)
+    answer = b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\nContent-Encoding: %b\r\nContent-Length: %d\r\n\r\n%b" % (
+        media,
+        coding,
+        len(packed),
+        packed,
+    )
+
+    async def use(bed: GateBed) -> None:
+        status, _, body = await bed.post(document=chat(stream=streaming))
+        assert (status, json.loads(body)["error"]["code"]) == (502, "engine_failed")
+        assert (await outcome(bed))["reason"] == "content_coding"
 
     await on(redis, tmp_path, RawEngine((Send(answer),)), use)
 
