@@ -39,6 +39,7 @@ This page is made from `config/settings.py` by `python -m config.generate_refere
 _FORMS: Final = (
     (values.Duration, "duration"),
     (values.DurationOrZero, "duration, may be 0"),
+    (values.KeepAliveInterval, "duration"),
     (values.Size, "size"),
     (values.ScanLimit, "size"),
     (values.Share, "number"),
@@ -141,12 +142,21 @@ def _written(value: object, form: str = "") -> str:
 
 
 def _with_unit(amount: float, units: tuple[tuple[str, int], ...]) -> str:
-    unit, factor = next((unit, factor) for unit, factor in units if amount >= factor and amount % factor == 0)
+    smallest = units[-1]  # in which also nothing is written
+    unit, factor = next((one for one in units if amount >= one[1] and amount % one[1] == 0), smallest)
     return f"{int(amount / factor)}{unit}"
 
 
 def _meanings(kind: type) -> dict[str, str]:
-    """The comment on each field, or the lines of comment above it."""
+    """The comment on each field, or the lines of comment above it, here or where the section takes it from."""
+    found: dict[str, str] = {}
+    for section in reversed(kind.__mro__):
+        if dataclasses.is_dataclass(section):
+            found |= _own_meanings(section)
+    return found
+
+
+def _own_meanings(kind: type) -> dict[str, str]:
     lines = inspect.getsource(kind).splitlines()
     body = ast.parse("\n".join(lines)).body[0]
     if not isinstance(body, ast.ClassDef):

@@ -45,6 +45,7 @@ from config.settings import (
     Tokens,
     TrustedFront,
 )
+from config.timeout_rules import faults_of_model_timeouts
 from config.token_rules import faults_of_administrators, faults_of_tokens
 
 MINIMUM_KEY_BYTES: Final = 32
@@ -209,6 +210,11 @@ def _one_engine_per_model(parts: Parts) -> Iterator[Fault]:
     )
     for key, first in _repeated(models):
         yield Fault(key, f"is also at {first}; name each model once, and write replicas under one engine's `urls`")
+
+
+def _model_timeouts(parts: Parts) -> Iterator[Fault]:
+    for number, engine in parts.engines.items():
+        yield from faults_of_model_timeouts(f"engines.{number}", engine)
 
 
 def _issuer_addresses(parts: Parts) -> Iterator[Fault]:
@@ -415,6 +421,7 @@ _RULES: Final[tuple[Callable[[Parts], Iterator[Fault]], ...]] = (
     _engine_keys,
     _engine_names,
     _one_engine_per_model,
+    _model_timeouts,
     _issuer_addresses,
     _local_issuer,
     _issuer_algorithms,

@@ -20,6 +20,7 @@ from config.values import (
     Duration,
     DurationOrZero,
     Flag,
+    KeepAliveInterval,
     KeyId,
     PathBeside,
     ReadableFile,
@@ -35,6 +36,7 @@ UnitName = Literal["deployment", "workspace", "team", "project", "collection", "
 IssuerKind = Literal["generic", "rfc9068", "keycloak", "entra", "okta", "auth0", "authentik", "dex", "google", "local"]
 NarrowUnitName = Literal["workspace", "team", "project", "user"]
 NamedSet = Literal["personal-data", "secrets"]
+KeepAlive = Literal["off", "comment", "event"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +127,28 @@ class EngineLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EngineTimeouts:
+    """How long saltgate waits at this engine, where `[timeouts]` says otherwise. The keys mean what they mean there;
+    what is absent is as it is there.
+    """
+
+    connect: Duration | None = None  # A connection to a replica.
+    first_byte: Duration | None = None  # From the request to the answer's beginning.
+    idle: Duration | None = None  # Without anything of a running answer.
+    total: DurationOrZero | None = None  # The whole answer; "0s" is no limit.
+    stall: Duration | None = None  # A client that takes nothing.
+    keep_alive: KeepAlive | None = None  # What a client hears while the engine is silent.
+    keep_alive_interval: KeepAliveInterval | None = None  # How often.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelTimeouts(EngineTimeouts):
+    """The same for some of the engine's models. What is absent is as the engine has it."""
+
+    models: SomeOf[Text]  # The models' names, as clients write them.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
     """One engine, in one or more replicas."""
 
@@ -155,6 +179,8 @@ class Engine:
     ca: ReadableFile | None = None  # PEM file of a private authority.
     client_cert: ClientCertificate | None = None  # Shown to the engine.
     limits: EngineLimits = field(default_factory=EngineLimits)  # What one request may ask.
+    timeouts: EngineTimeouts = field(default_factory=EngineTimeouts)  # How long saltgate waits.
+    model_timeouts: tuple[ModelTimeouts, ...] = ()  # How long it waits for some models.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -336,13 +362,30 @@ class Drain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
-    """How long saltgate waits, and for what."""
+    """How long saltgate waits, and for what. What `[engines.timeouts]` has too can be set per engine there, and for
+    some of its models in `[[engines.model_timeouts]]`.
 
-    connect: Duration = 5.0  # A connection to an engine.
-    # From the request to the first byte of an answer: long prompts queue and prefill.
+    An engine that is too slow is a 504 before its answer begins, and the error event of the protocol after that; either
+    way its connection is closed, so that it stops. The time in which the client does not take what is there is none of
+    the engine's.
+    """
+
+    connect: Duration = 5.0  # A connection to a replica. Then the next one is tried; where none is left, it is a 503.
+    # From the request to the first token of a stream, or to the first byte of another answer: long prompts queue and
+    # prefill. Neither the head of a stream nor a comment in it is a beginning: an engine sends both before it computes.
     first_byte: Duration = 600.0
-    idle: Duration = 300.0  # Between two reads of a running answer.
+    # Without an event, once a stream's tokens come, or without a byte of another answer. A comment is no event: an
+    # engine whose scheduler hangs may still send its own keep-alive. It is found up to a quarter of this time later.
+    idle: Duration = 300.0
+    # The whole answer, from when it is the engine's turn, and also where it goes on well; "0s" is no limit.
+    total: DurationOrZero = 0.0
     stall: Duration = 120.0  # A client that takes nothing that long while bytes wait for it is cut.
+    # What a client hears while a stream's engine is silent, so that nothing between them takes the connection for dead.
+    # "comment" is a comment, which every client passes over. "event" is an event that says nothing, for clients that
+    # count events only: an empty chunk for chat and completions, `ping` for messages; for responses, whose protocol has
+    # none, it is a comment. It comes after the engine's head, between two events, and only while the limits above hold.
+    keep_alive: KeepAlive = "off"
+    keep_alive_interval: KeepAliveInterval = 15.0  # No silence is longer; at least "1s".
     request: Duration = 60.0  # A client's request, head and body, must have arrived by then.
     media: Duration = 10.0  # All images of a request that saltgate fetches (`media_hosts`) must be there by then.
 

@@ -24,6 +24,7 @@ T = TypeVar("T")
 
 MAXIMUM_SECRET_BYTES: Final = 64 * 1024
 MAXIMUM_SCAN_BYTES: Final = 8 * 1024**2
+MINIMUM_KEEP_ALIVE: Final = 1.0
 
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _BYTES: Final = {"": 1, "B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
@@ -68,6 +69,13 @@ def _positive_seconds(written: object) -> float:
     length = seconds(written)
     if length <= 0:
         raise ValueError("write a duration above zero")
+    return length
+
+
+def _keep_alive_interval(written: object) -> float:
+    length = seconds(written)
+    if length < MINIMUM_KEEP_ALIVE:
+        raise ValueError('write at least "1s": it is for connections that would be taken for dead')
     return length
 
 
@@ -159,6 +167,7 @@ def _surroundings(info: ValidationInfo) -> Surroundings:
 
 Duration = Annotated[float, BeforeValidator(_positive_seconds)]
 DurationOrZero = Annotated[float, BeforeValidator(seconds)]
+KeepAliveInterval = Annotated[float, BeforeValidator(_keep_alive_interval)]
 Size = Annotated[int, BeforeValidator(size_in_bytes)]
 ScanLimit = Annotated[int, BeforeValidator(_scan_limit)]
 Share = Annotated[float, BeforeValidator(_share)]

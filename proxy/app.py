@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import math
 import ssl
 import time
 from collections.abc import AsyncIterator, Collection, Coroutine, Sequence
@@ -11,13 +13,13 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
 from config.addresses import UnixAddress, upstream_address
 from config.settings import Engine as EngineSettings
-from config.settings import Settings, Timeouts
+from config.settings import EngineTimeouts, Settings, Timeouts
 from observability.logs import Logs
 from observability.metrics import Metrics
 from observability.names import ProofState
@@ -44,8 +46,8 @@ from proxy.isolation.salt import SaltKey
 from proxy.isolation.unit import Level
 from proxy.reception import Reception, native_sign_ins, open_desk, open_reception, public_url
 from proxy.refusals import Refusal
-from proxy.relay.destination import Patience
 from proxy.relay.downstream import Front
+from proxy.relay.patience import Patience
 from proxy.relay.pool import Address, Pool
 from proxy.relay.relay import Relay, answer_headers
 from proxy.scanner import Scanner
@@ -275,9 +277,32 @@ def configured_engine(engine: EngineSettings, timeouts: Timeouts) -> Engine:
         replicas=tuple(
             Replica(partial(Pool, _address(engine, url), connect_seconds=timeouts.connect)) for url in engine.urls
         ),
-        patience=Patience(first_byte=timeouts.first_byte, idle=timeouts.idle),
+        patience=patience_of(timeouts, engine.timeouts),
+        model_patience={
+            model: patience_of(timeouts, engine.timeouts, own) for own in engine.model_timeouts for model in own.models
+        },
         profile=profile_of(engine),
     )
+
+
+def patience_of(timeouts: Timeouts, *nearer: EngineTimeouts) -> Patience:
+    """The patience that `timeouts` give, where no time of `nearer` takes its place; the last of these is nearest."""
+    for own in nearer:
+        timeouts = dataclasses.replace(timeouts, **_written(own))
+    return Patience(
+        connect=timeouts.connect,
+        first_byte=timeouts.first_byte,
+        idle=timeouts.idle,
+        total=timeouts.total or math.inf,
+        stall=timeouts.stall,
+        keep_alive=timeouts.keep_alive,
+        keep_alive_interval=timeouts.keep_alive_interval,
+    )
+
+
+def _written(own: EngineTimeouts) -> dict[str, Any]:
+    times = {field.name: getattr(own, field.name) for field in dataclasses.fields(EngineTimeouts)}
+    return {name: time for name, time in times.items() if time is not None}
 
 
 def _address(engine: EngineSettings, url: str) -> Address:

@@ -13,7 +13,7 @@ import json
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Literal, Protocol
 
@@ -29,8 +29,9 @@ from proxy.engines.profile import MAX_MODEL_CHARACTERS, Endpoint, Operation, Pro
 from proxy.isolation.salt import SaltKey
 from proxy.isolation.scope import Scope
 from proxy.refusals import EndpointNotAllowed, EngineUnavailable, ModelNotAllowed, ModelNotFound
-from proxy.relay.destination import Destination, Patience
+from proxy.relay.destination import Destination
 from proxy.relay.leg import Question
+from proxy.relay.patience import Patience
 from proxy.relay.pool import Pool
 from proxy.relay.question import EngineUnreachable
 
@@ -116,7 +117,7 @@ class Replica:
 @dataclass(frozen=True, slots=True)
 class Engine:
     """One engine as configured, with its replicas and the profile of its kind. `models` is None where the engine
-    itself is asked.
+    itself is asked. `patience` is for all models but those that have their own.
     """
 
     name: str
@@ -125,6 +126,7 @@ class Engine:
     replicas: tuple[Replica, ...]
     patience: Patience
     profile: Profile = VLLM
+    model_patience: Mapping[str, Patience] = field(default_factory=dict)
 
     def served(self) -> dict[str, Model]:
         """The models by id. What the configuration names is served, also while no replica has told of it."""
@@ -132,6 +134,9 @@ class Engine:
         if self.models is None:
             return told
         return {model: told.get(model, Model(model, base=True)) for model in sorted(self.models)}
+
+    def patience_with(self, model: str) -> Patience:
+        return self.model_patience.get(model, self.patience)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +232,7 @@ class Engines:
         """
         engine = self._engine(scope, model)
         pools = _allowed(engine, model, operation, with_images=with_images)
-        return Destination(engine=engine.name, model=model, pools=pools, patience=engine.patience)
+        return Destination(engine=engine.name, model=model, pools=pools, patience=engine.patience_with(model))
 
     async def follow(self) -> None:
         """Ask and prove until cancelled. Raises what no engine's answer explains: then verdicts would grow old."""

@@ -25,7 +25,8 @@ PAGE_LINES: Final = web.RequestKey("page_lines", bytes)
 
 
 class Answer(web.StreamResponse):
-    """The answer to one request. Either `whole`, or `head`, any number of `body`, and `finish`; or it stays unfinished.
+    """The answer to one request. Either `whole`, or `head`, any number of `body` and `aside`, and `finish`; or it stays
+    unfinished.
 
     An answer that is not finished closes its connection, without the last chunk of a chunked body: the client can tell
     that it was cut (RFC 9112 section 8).
@@ -79,6 +80,11 @@ class Answer(web.StreamResponse):
             return
         self.bytes_sent += len(data)
         transport.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked_body else data)
+
+    def aside(self, data: bytes) -> None:
+        """A piece of the gate's own, that nobody misses: it is left out while others wait to be taken."""
+        if self._transport is not None and not self._transport.get_write_buffer_size():
+            self.body(data)
 
     def finish(self) -> None:
         """The body is complete."""

@@ -5,15 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from proxy.relay.patience import Patience
 from proxy.relay.pool import Pool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
-    """How long an exchange waits, in seconds: for the answer's first byte, and between two reads."""
-
-    first_byte: float
-    idle: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,7 +47,9 @@ class ClientGone(Exception):  # noqa: N818 - an event, not an error
 
 
 class Downstream(web.RequestHandler):
-    """See the module. `gone` stays True once the client has left."""
+    """See the module. `gone` stays True once the client has left. It may take nothing for `stall_seconds`, as the
+    newest answer of an engine has it.
+    """
 
     __slots__ = (
         "_broken",
@@ -60,6 +62,7 @@ class Downstream(web.RequestHandler):
         "_wire",
         "gone",
         "listener",
+        "stall_seconds",
     )
 
     def __init__(self, front: Front, *, loop: asyncio.AbstractEventLoop) -> None:
@@ -83,6 +86,7 @@ class Downstream(web.RequestHandler):
         self._unfinished = 0  # bytes since the last head was whole, of what is no body
         self.gone = False
         self.listener: Listener | None = None
+        self.stall_seconds = front.stall_seconds
 
     @property
     def idle(self) -> bool:
@@ -253,7 +257,7 @@ class Downstream(web.RequestHandler):
         self._forget_stall()
         if self._wire is not None and self._wire.get_write_buffer_size():
             self._untaken = untaken_bytes(self._wire)
-            self._stall = self._loop.call_later(self._front.stall_seconds, self._look_at_stall)
+            self._stall = self._loop.call_later(self.stall_seconds, self._look_at_stall)
 
     def _forget_stall(self) -> None:
         if self._stall is not None:

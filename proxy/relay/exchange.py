@@ -17,9 +17,10 @@ from observability.record import Record
 from proxy.engines.stamp import CountRequest, StampedRequest
 from proxy.refusals import EngineFailed, EngineTimeout, Refusal
 from proxy.relay.answer import Answer
-from proxy.relay.destination import Patience
 from proxy.relay.endings import error_event
+from proxy.relay.keep_alive import no_event
 from proxy.relay.leg import Ending, Leg
+from proxy.relay.patience import Limit, Patience, Seen, Watch
 from proxy.relay.sse import Observer
 
 MAXIMUM_WHOLE_ANSWER_BYTES: Final = 128 * 1024 * 1024
@@ -65,17 +66,18 @@ class Exchange:
         "_content_type",
         "_head_lines",
         "_held",
-        "_last_read",
         "_leg",
         "_loop",
         "_observer",
         "_patience",
         "_pieces",
         "_record",
+        "_released",
         "_size",
         "_status",
         "_timer",
         "_token_seen",
+        "_watch",
         "abandoned",
         "cut_by",
         "done",
@@ -102,9 +104,11 @@ class Exchange:
         self._answer = answer
         self._record = record
         self._patience = patience
+        self._watch = Watch(patience, self._loop.time())
         self._head_lines = stream_head
         self._leg: Leg | None = None
         self._held = False
+        self._released = 0  # how often the client has made way
         self._observer: Observer | None = None
         self._status = 0
         self._content_type = b""
@@ -112,7 +116,7 @@ class Exchange:
         self._size = 0
         self._token_seen = False
         self._body_began = False
-        self._began = self._last_read = 0.0
+        self._began = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
     # What the gate does with an exchange.
@@ -120,8 +124,8 @@ class Exchange:
     async def on(self, leg: Leg, headers: bytes) -> End:
         """Send the request on `leg` and wait for the end of its answer. The engine is left at once on cancellation."""
         self._leg = leg
-        self._began = self._last_read = self._loop.time()
-        self._look_again_in(self._patience.first_byte)
+        self._began = self._loop.time()
+        self._look_again_in(self._watch.sent(self._began))
         leg.send(self.stamped, headers=headers, sink=self)
         try:
             return await self.done
@@ -169,7 +173,7 @@ class Exchange:
 
     def release(self) -> None:
         self._held = False
-        self._last_read = self._loop.time()
+        self._released += 1
         if self._leg is not None:
             self._leg.release()
 
@@ -188,7 +192,6 @@ class Exchange:
 
     def head(self, status: int, content_type: bytes) -> None:
         self._status, self._content_type = status, content_type
-        self._last_read = self._loop.time()
         stamped = self.stamped
         media_type = content_type.partition(b";")[0].strip().lower()
         if (
@@ -207,11 +210,9 @@ class Exchange:
     def body(self, data: bytes) -> None:
         if self.done.done():
             return
-        self._last_read = self._loop.time()
         if not self._body_began:
             self._body_began = True
             self._record.first_byte()
-            self._look_again_in(self._patience.idle)
         if self._observer is not None:
             self._pass_on(self._observer, data)
         else:
@@ -283,22 +284,35 @@ class Exchange:
             leg.abort()
 
     def _look_at_clock(self) -> None:
-        """One lazy timer per exchange: it looks when the earliest limit may have passed, and sleeps on otherwise."""
-        self._timer = None
-        limit = self._patience.idle if self._body_began else self._patience.first_byte
-        since = self._last_read if self._body_began else self._began
-        left = limit - (self._loop.time() - since)
-        if self._held:
-            left = max(left, 1.0)  # the client is slow, not the engine; the downstream has its own limit
-        if left <= 0:
-            self.cut(End.TIMEOUT, EngineTimeout("The engine took too long. Send the request again."))
+        look = self._watch.look(self._loop.time(), self._seen)
+        if look.over is not None:
+            self.cut(End.TIMEOUT, EngineTimeout(_TOO_LATE[look.over], reason=f"engine_timeout_{look.over.value}"))
             return
-        self._look_again_in(left)
+        if look.silent:
+            self._keep_alive()
+        self._look_again_in(look.again)
 
     def _look_again_in(self, seconds: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
         self._timer = self._loop.call_later(seconds, self._look_at_clock)
+
+    @property
+    def _seen(self) -> Seen:
+        observer, written = self._observer, self._answer.bytes_sent
+        if observer is None:
+            return Seen(self._size, self._size > 0, held=False, written=written)
+        return Seen(observer.events + self._released, observer.first_token is not None, self._held, written)
+
+    def _keep_alive(self) -> None:
+        """Let the client of a silent stream hear something, where that may stand. Before the engine's head it may not:
+        it would begin an answer that may still have to be refused.
+        """
+        observer = self._observer
+        if observer is None or not observer.at_border or observer.complete or observer.failed:
+            return
+        ended = observer.finish_reason is not None  # then its client may not take a further event for that choice
+        mode = "comment" if ended else self._patience.keep_alive
+        answer_id = observer.response_id or self._record.request_id
+        self._answer.aside(no_event(self.stamped.operation, mode, model=self.stamped.model, answer_id=answer_id))
 
     @property
     def observer(self) -> Observer | None:
@@ -313,4 +327,10 @@ _WITHOUT_STREAM: Final = {
     Ending.BAD_HEAD: End.BAD_ANSWER,
     Ending.CONTENT_CODING: End.CONTENT_CODING,
     Ending.BROKEN: End.BROKEN,
+}
+
+_TOO_LATE: Final = {
+    Limit.FIRST_BYTE: "The engine did not answer in time. Send the request again, or a shorter one.",
+    Limit.IDLE: "The engine took too long. Send the request again.",
+    Limit.TOTAL: "The engine took too long for the whole answer. Ask for a shorter one.",
 }

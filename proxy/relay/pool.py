@@ -60,12 +60,12 @@ class Pool:
                 return leg
         return None
 
-    async def new_leg(self, home: Home | None = None) -> Leg:
-        """A new connection, at home here unless said otherwise. Raises OSError, ssl.SSLError (an OSError) or
-        TimeoutError.
+    async def new_leg(self, home: Home | None = None, *, seconds: float | None = None) -> Leg:
+        """A new connection, at home here unless said otherwise, within `seconds` or else the pool's own time. Raises
+        OSError, ssl.SSLError (an OSError) or TimeoutError.
         """
         loop = asyncio.get_running_loop()
-        async with asyncio.timeout(self._connect_seconds):
+        async with asyncio.timeout(self._connect_seconds if seconds is None else seconds):
             if self.address.unix is not None:
                 _, leg = await loop.create_unix_connection(lambda: Leg(home or self), self.address.unix)
             else:

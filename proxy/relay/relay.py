@@ -23,7 +23,6 @@ from proxy.refusals import (
     Draining,
     EngineBusy,
     EngineFailed,
-    EngineTimeout,
     EngineUnavailable,
     GrammarFailed,
     ModelNotFound,
@@ -102,6 +101,7 @@ class Relay:
         if downstream.gone:
             raise ClientGone
         downstream.listener = exchange
+        downstream.stall_seconds = destination.patience.stall
         if downstream.writing_paused:  # by the answer before this one
             exchange.hold()
         self._open[exchange] = standing
@@ -125,7 +125,7 @@ class Relay:
                         return end
                     sent = True
                     exchange.retriable()
-                leg = await _new_leg(pool)
+                leg = await _new_leg(pool, destination.patience.connect)
                 if leg is not None:
                     return await self._send(exchange, leg, pool, record)
             finally:
@@ -157,14 +157,12 @@ class Relay:
         if exchange.observer is not None:
             if end is End.SALT_SEEN:
                 self._violated("salt_in_answer")
-            _record_stream(end, exchange.observer, answer, record)
-            if end is End.REVOKED and exchange.cut_by is not None:
-                record.refused(exchange.cut_by.code, 200, exchange.cut_by.reason)
+            _record_stream(end, exchange, exchange.observer, answer, record)
             return answer
         if end is End.CLIENT_GONE:
             raise ClientGone
         whole = exchange.whole
-        if end is End.REVOKED and exchange.cut_by is not None:
+        if end in (End.REVOKED, End.TIMEOUT) and exchange.cut_by is not None:
             raise exchange.cut_by
         if end is not End.COMPLETE or whole is None:
             raise _refusal_for(end)
@@ -176,10 +174,10 @@ class Relay:
         return answer
 
 
-async def _new_leg(pool: Pool) -> Leg | None:
-    """None where no connection can be made."""
+async def _new_leg(pool: Pool, seconds: float) -> Leg | None:
+    """None where no connection can be made in that time."""
     try:
-        return await pool.new_leg()
+        return await pool.new_leg(seconds=seconds)
     except (OSError, TimeoutError):
         return None
 
@@ -191,7 +189,7 @@ def answer_headers(record: Record) -> bytes:
     return lines + b"Server-Timing: %b\r\n" % timing.encode("ascii") if timing else lines
 
 
-def _record_stream(end: End, observer: Observer, answer: Answer, record: Record) -> None:
+def _record_stream(end: End, exchange: Exchange, observer: Observer, answer: Answer, record: Record) -> None:
     record.answered(200)
     record.bytes_out(answer.bytes_sent)
     if observer.usage is not None:
@@ -200,7 +198,12 @@ def _record_stream(end: End, observer: Observer, answer: Answer, record: Record)
         record.finish_reason(observer.finish_reason)
     if observer.response_id is not None:
         record.response_id = observer.response_id
-    if end is not End.REVOKED:
+    why = exchange.cut_by
+    if end is End.REVOKED and why is not None:
+        record.refused(why.code, 200, why.reason)
+    elif end is End.TIMEOUT and why is not None:
+        record.ended("engine_timeout", why.reason)
+    else:
         record.ended(*_STREAM_OUTCOMES[end])
 
 
@@ -209,7 +212,6 @@ _STREAM_OUTCOMES: Final[dict[End, tuple[Outcome, str | None]]] = {
     End.BROKEN: ("truncated", "upstream_stream_died"),
     End.FAILED: ("truncated", "engine_error"),
     End.CLIENT_GONE: ("client_gone", None),
-    End.TIMEOUT: ("engine_timeout", "engine_timeout"),
     End.DRAINED: ("drained", "drained"),
     End.SALT_SEEN: ("truncated", "salt_in_answer"),
 }
@@ -217,8 +219,6 @@ _STREAM_OUTCOMES: Final[dict[End, tuple[Outcome, str | None]]] = {
 
 def _refusal_for(end: End) -> Refusal:
     match end:
-        case End.TIMEOUT:
-            return EngineTimeout("The engine did not answer in time. Send the request again, or a shorter one.")
         case End.DRAINED:
             return _draining()
         case _:

@@ -125,7 +125,8 @@ class Observer:
 
     `first_token` is the kind of the first event that bears a token: "content", "reasoning", "tool_call" or "refusal";
     an event with a role only, an empty one, a comment or usage bears none. `token_events` counts those that do,
-    `events` all that carry data. `usage` is the latest that was told. `complete`: the protocol's last event was seen.
+    `events` all that carry data or were too long to look at. `usage` is the latest that was told. `complete`: the
+    protocol's last event was seen.
     `failed`: an error was told in the stream. `unobserved`: some event was too long to look at, or no JSON; it was
     relayed all the same. `salt_seen`: the engine sent the salt; nothing from there on is given back. `at_border`: what
     was given back ends with a whole event, so one of the gate's own may follow; `sequence_number` is the number that
@@ -294,6 +295,7 @@ class Observer:
 
     def _event_unseen(self, event: bytes) -> bytes:
         given = b"" if self._muted else event[self._sent :]
+        self.events += 1
         self.complete |= self._blind_end is not None and not self._muted
         self.failed |= self._blind_end == b"failed"
         self._blind = self._muted = False

@@ -196,6 +196,30 @@ KEY = {"id": "k1", "secret": {"file": "salt"}}
             "media_private_hosts",
         ),
         ("timeouts", {"media": "0s"}, "timeouts.media", "above zero"),
+        # timeouts
+        ("timeouts", {"keep_alive": "ping"}, "timeouts.keep_alive", "comment"),
+        ("timeouts", {"keep_alive_interval": "999ms"}, "timeouts.keep_alive_interval", "1s"),
+        ("engines", [ENGINE | {"timeouts": {"idle": "0s"}}], "engines.0.timeouts.idle", "above zero"),
+        ("engines", [ENGINE | {"timeouts": {"request": "1s"}}], "engines.0.timeouts.request", "unknown key"),
+        (
+            "engines",
+            [ENGINE | {"timeouts": {"keep_alive_interval": "0s"}}],
+            "engines.0.timeouts.keep_alive_interval",
+            "1s",
+        ),
+        ("engines", [ENGINE | {"model_timeouts": [{}]}], "engines.0.model_timeouts.0.models", "required"),
+        (
+            "engines",
+            [ENGINE | {"model_timeouts": [{"models": ["a"]}, {"models": ["b", "a"]}]}],
+            "engines.0.model_timeouts.1.models.1",
+            "engines.0.model_timeouts.0.models.0",
+        ),
+        (
+            "engines",
+            [ENGINE | {"models": ["a"], "model_timeouts": [{"models": ["A"]}]}],
+            "engines.0.model_timeouts.0.models.0",
+            "none of this engine's",
+        ),
         ("engines", [ENGINE | {"proof": "off", "urls": ["unix:/a", "http://b"]}], "engines.0.proof", "loopback"),
         ("engines", [ENGINE | {"api_key": {"env": "TWO_LINES"}}], "engines.0.api_key", "line breaks"),
         # listeners

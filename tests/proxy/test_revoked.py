@@ -19,9 +19,9 @@ from proxy.directory.rotation import raise_unit
 from proxy.engines.profile import Operation
 from proxy.isolation.unit import ProjectUnit
 from proxy.refusals import Blocked
-from proxy.relay.destination import Patience
 from proxy.relay.exchange import End, Exchange
 from proxy.relay.leg import Ending
+from proxy.relay.patience import Patience
 from proxy.relay.relay import Relay
 from tests.parts.gate_bed import BASE_EPOCH, DIRECTORY, GateBed, chat, gate_bed
 from tests.parts.gone_client import GoneClient, post

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import anthropic
 import openai
@@ -15,7 +16,7 @@ from anthropic.types import MessageParam, ToolParam
 from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolParam
 from openai.types.responses import FunctionToolParam
 
-from config.settings import Public
+from config.settings import KeepAlive, Public, Timeouts
 from proxy.demo.simulator import EngineShape, Fault, FaultKind, Flaws, Pace, Simulator
 from proxy.demo.simulator.shape import Endpoint
 from tests.parts.assertions import HEADER, assertion
@@ -47,11 +48,17 @@ class Bed:
 
 @asynccontextmanager
 async def opened(
-    redis: RedisServer, folder: Path, *, shape: EngineShape | None = None, public: Public | None = None
+    redis: RedisServer,
+    folder: Path,
+    *,
+    shape: EngineShape | None = None,
+    public: Public | None = None,
+    timeouts: Timeouts | None = None,
+    proof: Literal["strict", "off"] = "strict",
 ) -> AsyncIterator[Bed]:
     async with (
         Simulator(shape or EngineShape(pace=PACE)) as engine,
-        gate_bed(redis.settings(), [engine.url], folder, public=public) as gate,
+        gate_bed(redis.settings(), [engine.url], folder, public=public, timeouts=timeouts, proof=proof) as gate,
         openai_client(gate, organization="acme", project="apollo") as for_openai,
         anthropic_client(gate) as for_anthropic,
     ):
@@ -500,6 +507,28 @@ STREAMS: tuple[Stream, ...] = (
 @pytest.mark.parametrize("stream", STREAMS)
 async def test_a_whole_stream_says_that_it_is_finished_and_does_not_raise(bed: Bed, stream: Stream) -> None:
     assert any([finish async for finish in stream(bed)])
+
+
+# Prefill and each token take longer than a client waits to hear something.
+SILENT = EngineShape(pace=Pace(prefill_tokens_per_second=100.0, seconds_per_token=0.1), answer_tokens=3)
+
+
+@pytest.mark.parametrize("mode", ["comment", "event"])
+async def test_what_a_client_hears_of_a_silent_engine_breaks_no_stream(
+    mode: KeepAlive, redis: RedisServer, tmp_path: Path
+) -> None:
+    timeouts = Timeouts(keep_alive=mode, keep_alive_interval=0.06)
+    async with opened(redis, tmp_path, shape=SILENT, timeouts=timeouts, proof="off") as bed:
+        for stream in STREAMS:
+            assert any([finish async for finish in stream(bed)]), stream
+        _, _, heard = await bed.gate.post(document={"model": "tiny", "messages": HELLO, "stream": True})
+        sign = b'"delta":{}' if mode == "event" else b": keep-alive"
+        assert heard.index(sign) < heard.index(b'"role":"assistant"') < heard.rindex(sign)
+        whole = await bed.openai.chat.completions.create(model="tiny", messages=HELLO)
+        async with bed.openai.chat.completions.stream(model="tiny", messages=HELLO) as helper:
+            same = await helper.get_final_completion()
+        assert same.choices[0].message.content == whole.choices[0].message.content
+        assert same.choices[0].message.role == "assistant"
 
 
 @pytest.mark.parametrize("stream", STREAMS)

@@ -28,7 +28,7 @@ from proxy.isolation.scope import Scope
 from proxy.isolation.sharing import Line
 from proxy.isolation.unit import Level
 from proxy.refusals import EngineUnavailable, ModelNotAllowed, ModelNotFound
-from proxy.relay.destination import Patience
+from proxy.relay.patience import Patience
 from proxy.relay.pool import Pool
 from tests.parts.gate_bed import chat, gate_bed
 from tests.parts.redis_server import RedisServer

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
-from config.settings import Public, Timeouts
+from config.settings import EngineTimeouts, ModelTimeouts, Public, Timeouts
 from tests.parts.gate_bed import GateBed, chat, gate_bed
 from tests.parts.gone_client import GoneClient, post
 from tests.parts.raw_engine import LAST_CHUNK, STREAM_HEAD, RawEngine, Send, Step, chunk
@@ -33,12 +33,24 @@ async def on(
     use: Callable[[GateBed], Awaitable[None]],
     timeouts: Timeouts | None = None,
     public: Public | None = None,
+    *,
+    models: tuple[str, ...] = ("tiny",),
+    engine_timeouts: EngineTimeouts | None = None,
+    model_timeouts: tuple[ModelTimeouts, ...] = (),
 ) -> None:
     """A gate in front of this engine, used so. Nothing may be held afterwards, and no fault be in the log."""
     async with (
         engine,
         gate_bed(
-            redis.settings(), [engine.url], folder, proof="off", models=("tiny",), timeouts=timeouts, public=public
+            redis.settings(),
+            [engine.url],
+            folder,
+            proof="off",
+            models=models,
+            timeouts=timeouts,
+            engine_timeouts=engine_timeouts,
+            model_timeouts=model_timeouts,
+            public=public,
         ) as bed,
     ):
         await use(bed)
@@ -65,4 +77,11 @@ async def nothing_held(bed: GateBed, seconds: float = 5.0) -> None:
             or any(pool.outstanding for pool in pools)
             or any(downstream.listener for downstream in bed.gate.front.downstreams)
         ):
+            await asyncio.sleep(0.01)
+
+
+async def until_paused(bed: GateBed, connections: int = 1) -> None:
+    """Returns when so many clients have not taken what waits for them."""
+    async with asyncio.timeout(20):
+        while sum(downstream.writing_paused for downstream in bed.gate.front.downstreams) < connections:
             await asyncio.sleep(0.01)

@@ -26,7 +26,7 @@ from tests.parts.raw_engine import (
     json_answer,
 )
 from tests.parts.redis_server import RedisServer
-from tests.proxy.relay.relay_parts import ANSWER, DONE, ask, on, outcome
+from tests.proxy.relay.relay_parts import ANSWER, DONE, ask, on, outcome, until_paused
 
 pytestmark = pytest.mark.slow
 
@@ -45,12 +45,6 @@ def steps(events: Sequence[bytes]) -> Sequence[Step]:
 def resident_bytes() -> int:
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * 4096
-
-
-async def until_paused(bed: GateBed, connections: int = 1) -> None:
-    async with asyncio.timeout(20):
-        while sum(downstream.writing_paused for downstream in bed.gate.front.downstreams) < connections:
-            await asyncio.sleep(0.01)
 
 
 class ByText(RawEngine):
