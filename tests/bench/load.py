@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
+import time
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -107,14 +109,38 @@ class EngineStats(msgspec.Struct, frozen=True):
 def mock_engine(programs: Programs, folder: Path, *words: str, port: int | None = None) -> Iterator[MockEngine]:
     number = free_port() if port is None else port
     with process(str(programs.engine), "-p", str(number), *words, log=folder / f"engine-{number}.log") as running:
+        _until_listening(number)
         yield MockEngine(number, running.pid)
+
+
+def _until_listening(port: int) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            with socket.create_connection(("127.0.0.1", port)):
+                return
+        except ConnectionRefusedError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
 
 
 def run_load(programs: Programs, port: int, words: Sequence[str], *, seconds: float = 120.0) -> Seen:
     """One run against 127.0.0.1:port. Raises LoadFailed where a request failed, or an event was lost or reordered."""
-    command = [str(programs.load), "-u", f"127.0.0.1:{port}", "-m", "mock", "-d", str(seconds), "-T", str(seconds)]
-    done = subprocess.run([*command, *words], capture_output=True, check=False)
+    done = subprocess.run(_command(programs, port, words, seconds), capture_output=True, check=False)
     seen = msgspec.json.decode(done.stdout.strip().splitlines()[-1], type=Seen)
     if seen.errors or seen.seq_errors:
         raise LoadFailed(f"{seen.errors} errors, {seen.seq_errors} events out of order; the first: {seen.first_error}")
     return seen
+
+
+@contextmanager
+def load_beside(programs: Programs, port: int, words: Sequence[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The load runs while entered, whatever becomes of its requests; leaving ends it, and all its connections."""
+    with process(*_command(programs, port, words, 600.0), log=log) as running:
+        yield running
+
+
+def _command(programs: Programs, port: int, words: Sequence[str], seconds: float) -> tuple[str, ...]:
+    limits = ("-d", str(seconds), "-T", str(seconds))
+    return (str(programs.load), "-u", f"127.0.0.1:{port}", "-m", "mock", *limits, *words)

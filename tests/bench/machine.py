@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -74,3 +75,23 @@ def _family(process: int) -> Iterator[int]:
     yield process
     for child in children(process):
         yield from _family(child)
+
+
+def connections_of(process: int, port: int) -> int:
+    """Established connections that the process accepted on this local port (proc_pid_fd(5), proc_net(5))."""
+    held = _socket_inodes(process)
+    rows = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
+    return sum(row[9] in held for row in rows if row[3] == _ESTABLISHED and row[1].endswith(f":{port:04X}"))
+
+
+_ESTABLISHED: Final = "01"
+
+
+def _socket_inodes(process: int) -> set[str]:
+    inodes = set()
+    for descriptor in Path(f"/proc/{process}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed since it was listed
+            kind, _, inode = str(descriptor.readlink()).partition(":[")
+            if kind == "socket":
+                inodes.add(inode.removesuffix("]"))
+    return inodes

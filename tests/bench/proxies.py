@@ -10,7 +10,6 @@ import json
 import shutil
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -21,8 +20,8 @@ from typing import Final
 from tests.bench.envoy import envoy_configuration
 from tests.bench.load import FOLDER, START_SECONDS, process
 from tests.bench.machine import GATEWAY_CORE, family
+from tests.bench.stage import Stage
 from tests.parts.redis_server import free_port
-from tests.parts.tokens import TokenMint
 
 NGINX: Final = "nginx"
 ENVOY: Final = "Envoy"
@@ -55,16 +54,6 @@ class NotServing(Exception):  # noqa: N818 - what the person at the terminal rea
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where proxies find what they need: a folder to write in, the engine, whose tokens to accept, and one of them."""
-
-    folder: Path
-    engine_port: int
-    mint: TokenMint
-    token: str
-
-
-@dataclass(frozen=True, slots=True)
 class Binaries:
     """Where what is not ours was installed; None: looked for on the path."""
 
@@ -72,67 +61,67 @@ class Binaries:
     litellm: Path | None = None
 
 
-Opener = Callable[[Place], AbstractContextManager[Proxy]]
+Opener = Callable[[Stage, int], AbstractContextManager[Proxy]]
 
 
 def beside(binaries: Binaries) -> tuple[Opener, ...]:
     """The openers of all that is measured beside saltgate. Each raises Absent where its program is not there."""
     return (
         nginx,
-        lambda place: envoy(place, binaries.envoy),
+        lambda stage, engine_port: envoy(stage, engine_port, binaries.envoy),
         simple_aiohttp,
-        lambda place: litellm(place, binaries.litellm),
+        lambda stage, engine_port: litellm(stage, engine_port, binaries.litellm),
     )
 
 
 @contextmanager
-def nginx(place: Place) -> Iterator[Proxy]:
+def nginx(stage: Stage, engine_port: int) -> Iterator[Proxy]:
     program = _program("nginx", None, "nginx: apt-get install nginx-light")
     port = free_port()
     text = (FOLDER / "nginx.conf").read_text()
-    for word, value in (("FOLDER", place.folder), ("ENGINE", place.engine_port), ("LISTEN", port)):
+    for word, value in (("FOLDER", stage.folder), ("ENGINE", engine_port), ("LISTEN", port)):
         text = text.replace(word, str(value))
-    configuration = place.folder / "nginx.conf"
+    configuration = stage.folder / "nginx.conf"
     configuration.write_text(text)
-    with _started(NGINX, place, port, program, "-c", str(configuration), "-p", str(place.folder)) as proxy:
+    with _started(NGINX, stage, port, program, "-c", str(configuration), "-p", str(stage.folder)) as proxy:
         yield proxy
 
 
 @contextmanager
-def envoy(place: Place, installed: Path | None) -> Iterator[Proxy]:
+def envoy(stage: Stage, engine_port: int, installed: Path | None) -> Iterator[Proxy]:
     program = _program("envoy", installed, "Envoy: make bench-tools")
     port = free_port()
-    configuration = place.folder / "envoy.json"
-    configuration.write_text(json.dumps(envoy_configuration(port, place.engine_port, place.mint)))
+    configuration = stage.folder / "envoy.json"
+    configuration.write_text(json.dumps(envoy_configuration(port, engine_port, stage.mint)))
     words = ("-c", str(configuration), "--concurrency", "1", "--disable-hot-restart", "--log-level", "warning")
-    with _started(ENVOY, place, port, program, *words) as proxy:
+    with _started(ENVOY, stage, port, program, *words) as proxy:
         yield proxy
 
 
 @contextmanager
-def simple_aiohttp(place: Place) -> Iterator[Proxy]:
+def simple_aiohttp(stage: Stage, engine_port: int) -> Iterator[Proxy]:
     port = free_port()
-    keys = place.folder / "jwks.json"
-    keys.write_text(json.dumps(place.mint.jwks()))
-    words = ("-m", "tests.bench.simple_proxy", str(port), str(place.engine_port), place.mint.issuer, str(keys))
-    with _started(SIMPLE, place, port, sys.executable, *words) as proxy:
+    keys = stage.folder / "jwks.json"
+    keys.write_text(json.dumps(stage.mint.jwks()))
+    words = ("-m", "tests.bench.simple_proxy", str(port), str(engine_port), stage.mint.issuer, str(keys))
+    with _started(SIMPLE, stage, port, sys.executable, *words) as proxy:
         yield proxy
 
 
 @contextmanager
-def litellm(place: Place, installed: Path | None) -> Iterator[Proxy]:
+def litellm(stage: Stage, engine_port: int, installed: Path | None) -> Iterator[Proxy]:
     program = _program("litellm", installed, "LiteLLM: make litellm")
     port = free_port()
-    model = {"model": "openai/mock", "api_base": f"http://127.0.0.1:{place.engine_port}/v1", "api_key": "x"}
+    model = {"model": "openai/mock", "api_base": f"http://127.0.0.1:{engine_port}/v1", "api_key": "x"}
     # JSON is YAML.
     settings = {
         "model_list": [{"model_name": "mock", "litellm_params": model}],
         "litellm_settings": {"num_retries": 0, "request_timeout": 600, "telemetry": False},
     }
-    configuration = place.folder / "litellm.yaml"
+    configuration = stage.folder / "litellm.yaml"
     configuration.write_text(json.dumps(settings))
     words = ("--config", str(configuration), "--host", "127.0.0.1", "--port", str(port), "--num_workers", "1")
-    with _started(LITELLM, place, port, program, *words, slow=True, seconds=120) as proxy:
+    with _started(LITELLM, stage, port, program, *words, slow=True, seconds=120) as proxy:
         yield proxy
 
 
@@ -145,11 +134,11 @@ def _program(name: str, installed: Path | None, remedy: str) -> str:
 
 @contextmanager
 def _started(
-    name: str, place: Place, port: int, *command: str, slow: bool = False, seconds: float = START_SECONDS
+    name: str, stage: Stage, port: int, *command: str, slow: bool = False, seconds: float = START_SECONDS
 ) -> Iterator[Proxy]:
-    log = place.folder / f"{command[0].rpartition('/')[2]}-{port}.log"
+    log = stage.folder / f"{command[0].rpartition('/')[2]}-{port}.log"
     with process(*_ON_ITS_CORE, *command, log=log) as running:
-        until_served(name, port, place.token, log, seconds)
+        until_served(name, port, stage.token, log, seconds)
         yield Proxy(name, port, family(running.pid), slow)
 
 

@@ -40,6 +40,11 @@ class Figure:
     at_least: bool = False
     remark: str = ""
 
+    def told(self) -> str:
+        """For a terminal."""
+        limit = "" if self.limit is None else f"   ({_limits(self.limit, self.unit, at_least=self.at_least)})"
+        return f"{self.name}: {_number(self.value)} {self.unit}{self.verdict()}{limit}   {self.remark}".rstrip() + "\n"
+
     def verdict(self) -> str:
         return "" if self.limit is None else _verdict(self.value, self.limit, at_least=self.at_least)
 
