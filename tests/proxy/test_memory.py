@@ -12,7 +12,7 @@ from proxy.memory import KEPT_BYTES, keep_large_blocks, settle
 def faults(times):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(times):
-        bytearray(KEPT_BYTES // 4)
+        b"x" * (KEPT_BYTES // 4)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 given_back = faults(10)
