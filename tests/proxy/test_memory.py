@@ -13,7 +13,7 @@ from proxy.memory import KEPT_BYTES, keep_large_blocks, settle
 def faults(times):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(times):
-        b"x" * (KEPT_BYTES // 4)
+        [b"x" * (KEPT_BYTES // 8) for _ in range(6)]
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 given_back = faults(10)
