@@ -8,6 +8,7 @@ two they take (RFC 8259 section 4).
 from __future__ import annotations
 
 import json
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -62,9 +63,9 @@ def read_object(data: bytes, where: str | None) -> dict[str, Raw]:
     try:
         members = _OBJECT.decode(data)
         _check_number(len(members), MAX_MEMBERS, where)
-        # What is encoded again is never longer, so an equal length proves that no member was lost. It is shorter also
+        # No JSON of these members is shorter, so an equal length proves that none was lost. The data is longer also
         # where there was white space or an escaped name: then every pair is looked at.
-        if len(_ENCODER.encode(members)) != len(data) and len(_PAIRS.decode(data)) != len(members):
+        if shortest_object(members) != len(data) and len(_PAIRS.decode(data)) != len(members):
             raise _doubled(where)
     except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidRequest(f"{where or 'The body'} must be a JSON object.", param=where, reason="not_json") from error
@@ -76,13 +77,27 @@ def read_objects(data: bytes, where: str) -> list[dict[str, Raw]]:
     try:
         objects = _OBJECTS.decode(data)
         _check_number(max(map(len, objects), default=0), MAX_MEMBERS_IN_ARRAYS, where)
-        if len(_ENCODER.encode(objects)) != len(data) and any(
+        if shortest_array(objects) != len(data) and any(
             len(pairs) != len(members) for pairs, members in zip(_LISTS_OF_PAIRS.decode(data), objects, strict=True)
         ):
             raise _doubled(where)
     except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidRequest(f"{where} must be an array of JSON objects.", param=where, reason="not_json") from error
     return objects
+
+
+def shortest_object(members: dict[str, Raw]) -> int:
+    """A length in bytes that no JSON object of these members is below. It has this length where there are members, in
+    names of ASCII that need no escape, and nothing is between them. Looking at lengths alone spares a copy.
+    """
+    return 1 + 4 * len(members) + sum(map(len, members)) + sum(map(len, members.values()))
+
+
+def shortest_array(objects: list[dict[str, Raw]]) -> int:
+    """The same of an array of such objects. One sum for all of them: a conversation has hundreds."""
+    names = sum(map(len, chain.from_iterable(objects)))
+    values = sum(map(len, chain.from_iterable(map(dict.values, objects))))
+    return 1 + 2 * len(objects) + 4 * sum(map(len, objects)) + names + values
 
 
 def check_doubled(data: bytes, where: str) -> None:
