@@ -178,6 +178,9 @@ class Engine:
     media_private_ca: ReadableFile | None = None  # PEM file of the private authority of `media_private_hosts`.
     ca: ReadableFile | None = None  # PEM file of a private authority.
     client_cert: ClientCertificate | None = None  # Shown to the engine.
+    # After that long a connection to a replica takes no further request, and the replica's name is looked up again:
+    # where it leads elsewhere, what is there is proven and used instead. An answer that is running is never cut for it.
+    connection_age: Duration = 300.0
     limits: EngineLimits = field(default_factory=EngineLimits)  # What one request may ask.
     timeouts: EngineTimeouts = field(default_factory=EngineTimeouts)  # How long saltgate waits.
     model_timeouts: tuple[ModelTimeouts, ...] = ()  # How long it waits for some models.

@@ -98,6 +98,14 @@ ENGINE_UP: Final = Family(
     names.ENGINE_UP, "gauge", "Whether the replica may be used (1) or not (0), as the worst worker sees it.",
     ("engine", "replica"), merge="min",
 )  # fmt: skip
+ENGINE_EJECTED: Final = Family(
+    names.ENGINE_EJECTED, "gauge", "How many workers leave the replica alone now: what they sent there failed.",
+    ("engine", "replica"),
+)  # fmt: skip
+ENGINE_EJECTIONS: Final = Family(
+    names.ENGINE_EJECTIONS, "counter", "How often a worker began to leave the replica alone.",
+    ("engine", "replica"),
+)  # fmt: skip
 ENGINE_PROOF: Final = Family(
     names.ENGINE_PROOF, "gauge", "How many workers hold this proof state of the endpoint; of images: its media cache.",
     ("engine", "replica", "endpoint", "state"),
@@ -145,7 +153,7 @@ FAMILIES: Final[dict[str, Family]] = {
         REQUESTS, TIME_TO_FIRST_TOKEN, PROMPT_TOKENS, REUSED_PROMPT_TOKENS, OUTPUT_TOKENS, REFUSALS, ACTIVE_STREAMS,
         OVERHEAD, MODEL_DURATION, MODEL_TIME_TO_FIRST_TOKEN, MODEL_UPSTREAM_TIME_TO_FIRST_TOKEN,
         MODEL_TIME_PER_OUTPUT_TOKEN, STREAMS_WITHOUT_TOKEN, USAGE_UNKNOWN, REUSE_UNKNOWN, METRICS_OVERFLOW,
-        TELEMETRY_DROPPED, ENGINE_UP, ENGINE_PROOF, ENGINE_INFO,
+        TELEMETRY_DROPPED, ENGINE_UP, ENGINE_EJECTED, ENGINE_EJECTIONS, ENGINE_PROOF, ENGINE_INFO,
         ENGINE_PROBES, ENGINE_PROBE_TOKENS, DIRECTORY_UP, DIRECTORY_CONFIRMED, ISSUER_UP, INTROSPECTION_UP,
         ISOLATION_VIOLATIONS, RULE_MATCHES, BUILD_INFO,
     )

@@ -98,6 +98,15 @@ class Metrics:
         """Whether this worker may use the replica now."""
         self._set(families.ENGINE_UP, (engine, replica), float(up))
 
+    def engine_ejected(self, engine: str, replica: str, ejected: bool) -> None:
+        """Whether this worker leaves the replica alone now."""
+        self._set(families.ENGINE_EJECTED, (engine, replica), float(ejected))
+        self._add(families.ENGINE_EJECTIONS, (engine, replica), 0.0)
+
+    def engine_ejection(self, engine: str, replica: str) -> None:
+        """This worker begins to leave the replica alone."""
+        self._add(families.ENGINE_EJECTIONS, (engine, replica), 1.0)
+
     def engine_proof(self, engine: str, replica: str, endpoint: str, state: ProofState) -> None:
         """Where this worker's proof of the endpoint stands (contract section 5)."""
         for other in PROOF_STATES:

@@ -47,6 +47,7 @@ from proxy.isolation.unit import Level
 from proxy.reception import Reception, native_sign_ins, open_desk, open_reception, public_url
 from proxy.refusals import Refusal
 from proxy.relay.downstream import Front
+from proxy.relay.lookup import Lookup
 from proxy.relay.patience import Patience
 from proxy.relay.pool import Address, Pool
 from proxy.relay.relay import Relay, answer_headers
@@ -160,7 +161,7 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
             rules=scanner,
             engines=engines,
             images=images,
-            relay=Relay(violated=metrics.isolation_violation),
+            relay=Relay(violated=metrics.isolation_violation, ejected=metrics.engine_ejection),
             policy=own,
             wall_clock=time.time,
         )
@@ -268,14 +269,23 @@ def image_tls(engines: tuple[EngineSettings, ...]) -> dict[Path | None, ssl.SSLC
     return {file: client_context(file, None) for file in files}
 
 
-def configured_engine(engine: EngineSettings, timeouts: Timeouts) -> Engine:
-    """The engine with its replicas, none of which has been asked yet."""
+def configured_engine(engine: EngineSettings, timeouts: Timeouts, lookup: Lookup | None = None) -> Engine:
+    """The engine with its replicas, none of which has been asked yet. `lookup` is the system's unless it is given."""
     return Engine(
         name=engine.name,
         proof=engine.proof,
         models=None if engine.models is None else frozenset(engine.models),
         replicas=tuple(
-            Replica(partial(Pool, _address(engine, url), connect_seconds=timeouts.connect)) for url in engine.urls
+            Replica(
+                partial(
+                    Pool,
+                    _address(engine, url),
+                    connect_seconds=timeouts.connect,
+                    age_seconds=engine.connection_age,
+                    lookup=lookup,
+                )
+            )
+            for url in engine.urls
         ),
         patience=patience_of(timeouts, engine.timeouts),
         model_patience={
@@ -355,6 +365,10 @@ async def _tell_states(gate: Gate) -> None:
         if age is not None:
             gate.metrics.directory_confirmed(time.time() - age)
         for engine in gate.engines.engines:
+            ejected = engine.outliers.ejected(time.monotonic())
             for replica in engine.replicas:
-                gate.metrics.engine_up(engine.name, str(replica.pool.address), replica.reachable)
+                gate.metrics.engine_up(engine.name, replica.pool.name, replica.reachable)
+                gate.metrics.engine_ejected(engine.name, replica.pool.name, replica.pool.name in ejected)
+            for name in sorted(engine.outliers.returned(time.monotonic())):
+                _log.info("engine.returned", engine=engine.name, replica=name)
         await asyncio.sleep(LOOK_SECONDS)

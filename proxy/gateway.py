@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -25,6 +25,7 @@ from proxy.certificates import ClientCertificates
 from proxy.directory.membership import Named, select_scope
 from proxy.directory.remembered import RememberedScopes
 from proxy.directory.snapshot import Snapshot
+from proxy.engines.beginning import beginning
 from proxy.engines.body import ClientRequest, UnfetchedRequest, open_body, read_request
 from proxy.engines.presented import presented_salt
 from proxy.engines.profile import Endpoint, Operation
@@ -305,6 +306,8 @@ class Gateway:
             salt = self.salts.keys.within(salt, asked.presented)
         record.stamped(salt.fingerprint, salt.key_id, salt.epoch)
         stamped = stamp(request, salt, request_id=record.request_id, show_reuse=scope.show_reuse)
+        if len(destination.pools) > 1:
+            destination = replace(destination, border=salt.fingerprint, beginning=beginning(request, salt))
         record.stage("stamp", time.perf_counter() - began)
         return stamped, destination
 

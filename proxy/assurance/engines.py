@@ -31,6 +31,7 @@ from proxy.isolation.scope import Scope
 from proxy.refusals import EndpointNotAllowed, EngineUnavailable, ModelNotAllowed, ModelNotFound
 from proxy.relay.destination import Destination
 from proxy.relay.leg import Question
+from proxy.relay.outliers import Outliers
 from proxy.relay.patience import Patience
 from proxy.relay.pool import Pool
 from proxy.relay.question import EngineUnreachable
@@ -127,6 +128,7 @@ class Engine:
     patience: Patience
     profile: Profile = VLLM
     model_patience: Mapping[str, Patience] = field(default_factory=dict)
+    outliers: Outliers = field(default_factory=Outliers)
 
     def served(self) -> dict[str, Model]:
         """The models by id. What the configuration names is served, also while no replica has told of it."""
@@ -232,7 +234,9 @@ class Engines:
         """
         engine = self._engine(scope, model)
         pools = _allowed(engine, model, operation, with_images=with_images)
-        return Destination(engine=engine.name, model=model, pools=pools, patience=engine.patience_with(model))
+        return Destination(
+            engine=engine.name, model=model, pools=pools, patience=engine.patience_with(model), outliers=engine.outliers
+        )
 
     async def follow(self) -> None:
         """Ask and prove until cancelled. Raises what no engine's answer explains: then verdicts would grow old."""
@@ -314,10 +318,17 @@ class Engines:
             else:
                 return
             try:
-                self._told(engine, replica, await told_models(held))
+                await self._ask_again(engine, replica, held)
             except EngineUnreachable:
                 held.let_go()
                 await held.broken.wait()
+
+    async def _ask_again(self, engine: Engine, replica: Replica, held: Leash) -> None:
+        """Raises EngineUnreachable where there is no answer, or where the name leads to another engine by now."""
+        self._told(engine, replica, await told_models(held))
+        if await held.leads_elsewhere():
+            _log.warning("engine.moved", engine=engine.name, replica=held.pool.name)
+            raise EngineUnreachable(f"{held.pool.address}: the name leads elsewhere now")
 
     def _told(self, engine: Engine, replica: Replica, models: tuple[Model, ...]) -> None:
         if models == replica.models:

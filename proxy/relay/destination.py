@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from proxy.engines.beginning import Beginning
+from proxy.relay.outliers import Outliers
 from proxy.relay.patience import Patience
 from proxy.relay.pool import Pool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
-    """The replicas of one engine that may take one request, at least one, and the engine's patience with its model."""
+    """The replicas of one engine that may take one request, at least one, and the engine's patience with its model.
+
+    `outliers` is what this worker found of the engine's replicas; `border` names whose request it is to them.
+    `beginning` is how its prompt begins: None for a request that computes none, and where there is nothing to choose.
+    """
 
     engine: str
     model: str
     pools: Sequence[Pool]
     patience: Patience
+    outliers: Outliers = field(default_factory=Outliers)
+    border: str = ""
+    beginning: Beginning | None = None

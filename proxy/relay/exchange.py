@@ -30,6 +30,7 @@ class End(Enum):
     """How an exchange ended, for the gate to draw its conclusion from."""
 
     COMPLETE = "complete"
+    UNSENT = "unsent"  # nothing can have begun: it may be sent elsewhere
     SILENT = "silent"
     UNANSWERED = "unanswered"
     BAD_ANSWER = "bad_answer"
@@ -56,7 +57,7 @@ class Exchange:
     """See the module. It is the leg's Sink and the downstream's Listener; `done` has its end.
 
     `abandoned`: the client is gone, also where the exchange had ended before. `cut_by` says why it was ended from our
-    side, or would have been.
+    side, or would have been. `was_sent`: all of it was written once, to an engine that said nothing.
     """
 
     __slots__ = (
@@ -82,6 +83,7 @@ class Exchange:
         "cut_by",
         "done",
         "stamped",
+        "was_sent",
     )
 
     def __init__(
@@ -100,6 +102,7 @@ class Exchange:
         self._loop = asyncio.get_running_loop()
         self.done: asyncio.Future[End] = self._loop.create_future()
         self.abandoned = False
+        self.was_sent = False
         self.cut_by: Refusal | None = None
         self._answer = answer
         self._record = record
@@ -132,9 +135,20 @@ class Exchange:
         finally:
             self._leave_engine()
 
-    def retriable(self) -> None:
-        """Forget a silent end, so that the request may be sent once more on a new connection."""
+    def retriable(self, end: End) -> None:
+        """Forget a silent or unsent end, so that the request may be sent once more on a new connection."""
+        self.was_sent = self.was_sent or end is not End.UNSENT
         self.done = self._loop.create_future()
+
+    @property
+    def status(self) -> int:
+        """The answer's status; 0 where there was none."""
+        return self._status
+
+    @property
+    def begun(self) -> bool:
+        """Whether the engine had begun to answer: with the first token of a stream, or the first byte of another."""
+        return self._seen.begun
 
     @property
     def whole(self) -> WholeAnswer | None:
@@ -322,6 +336,7 @@ class Exchange:
 
 _WITHOUT_STREAM: Final = {
     Ending.COMPLETE: End.COMPLETE,
+    Ending.UNSENT: End.UNSENT,
     Ending.SILENT: End.SILENT,
     Ending.UNANSWERED: End.UNANSWERED,
     Ending.BAD_HEAD: End.BAD_ANSWER,

@@ -49,6 +49,7 @@ class Ending(Enum):
     """How an exchange on a leg ended."""
 
     COMPLETE = "complete"
+    UNSENT = "unsent"  # the connection was lost before the request was written whole: nothing can have begun
     SILENT = "silent"  # the connection was lost before one byte of an answer, perhaps before the request was there
     UNANSWERED = "unanswered"  # the engine ended it in order with the whole request in its hands, and said nothing
     BAD_HEAD = "bad_head"  # what came is no answer that may be relayed
@@ -104,11 +105,14 @@ class Leg(asyncio.BufferedProtocol):
         "_status",
         "_transfer_codings",
         "_transport",
+        "_written",
+        "born",
         "loss",
     )
 
     def __init__(self, home: Home) -> None:
         self._home = home
+        self.born = 0.0
         self._transport: asyncio.Transport | None = None
         self._sink: Sink | None = None
         self._held = False
@@ -131,17 +135,18 @@ class Leg(asyncio.BufferedProtocol):
         self._lengths = 0
         self._transfer_codings: list[bytes] = []
         self._encoded = False
+        self._written = True
 
     # What the gate does with a leg.
 
     def send(self, what: StampedRequest | CountRequest | Question, *, headers: bytes, sink: Sink) -> None:
         """Write one request whole. `headers` are the replica's and the request's own lines, each with its CRLF.
 
-        A leg that was lost since it was made or taken says so at once: its answer ends SILENT.
+        A leg that was lost since it was made or taken says so at once: its answer ends UNSENT.
         """
         assert self._sink is None
         if self._transport is None or not self.usable:
-            sink.end(Ending.SILENT)
+            sink.end(Ending.UNSENT)
             return
         self._reset()
         self._parser = httptools.HttpResponseParser(self)
@@ -160,6 +165,8 @@ class Leg(asyncio.BufferedProtocol):
             if len(body) < _LARGE_BYTES:  # one call into the kernel is dearer than a small copy
                 self._transport.write(head + body)
             else:
+                # So that we are told whether, and when, the kernel has it all. It takes a small one at once.
+                self._transport.set_write_buffer_limits(high=0)
                 self._transport.write(head)
                 self._transport.write(body)
 
@@ -192,10 +199,17 @@ class Leg(asyncio.BufferedProtocol):
     def usable(self) -> bool:
         return self._transport is not None and not self._closing and not self._transport.is_closing()
 
+    @property
+    def peer(self) -> str | None:
+        """The IP address at the other end; None where there is none, as on a Unix socket."""
+        name = None if self._transport is None else self._transport.get_extra_info("peername")
+        return str(name[0]) if isinstance(name, tuple) else None
+
     # What asyncio tells a leg.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's transports are no subclasses of asyncio's
+        self.born = asyncio.get_running_loop().time()
 
     def get_buffer(self, sizehint: int) -> bytearray:  # noqa: ARG002 - the protocol's signature
         return _BUFFER
@@ -222,6 +236,12 @@ class Leg(asyncio.BufferedProtocol):
             self._deliver()
         elif self._pieces:  # the middle of an answer: nearly every read
             self._hand_over(self._sink)
+
+    def pause_writing(self) -> None:
+        self._written = False
+
+    def resume_writing(self) -> None:
+        self._written = True
 
     def eof_received(self) -> bool:
         self._had_request = self._has_request()
@@ -348,7 +368,12 @@ class Leg(asyncio.BufferedProtocol):
         elif self._bare_bytes:
             sink.end(Ending.BAD_HEAD)
         else:
-            sink.end(Ending.UNANSWERED if self._had_request else Ending.SILENT)
+            sink.end(self._silent_end())
+
+    def _silent_end(self) -> Ending:
+        if not self._written:
+            return Ending.UNSENT
+        return Ending.UNANSWERED if self._had_request else Ending.SILENT
 
     def _has_request(self) -> bool:
         """Whether the engine's side, which has just sent FIN, has taken the whole request before.

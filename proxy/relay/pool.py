@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 import ssl
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from typing import Final
 
 from proxy.relay.leg import Home, Leg
+from proxy.relay.lookup import Lookup, LoopLookup
 
 # uvicorn, which serves vLLM, closes an idle connection after 5 s (VLLM_HTTP_TIMEOUT_KEEP_ALIVE): we close first, so
 # that a request and the engine's FIN rarely cross.
 IDLE_SECONDS: Final = 4.0
+AGE_SECONDS: Final = 300.0
+# A name that cannot be looked up in this time is taken to lead where it led before.
+LOOK_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +46,28 @@ class Address:
 
 
 class Pool:
-    """The legs to one replica. `outstanding` counts the requests that are on their way there."""
+    """The legs to one replica. `outstanding` counts the requests that are on their way there; `name` is its address.
 
-    def __init__(self, address: Address, *, connect_seconds: float) -> None:
+    A name is looked up for each new leg, and all of its addresses are tried; once `keep_to` has said which of them is
+    meant, only that one. A leg that is older than `age_seconds` takes no further request.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        *,
+        connect_seconds: float,
+        age_seconds: float = AGE_SECONDS,
+        lookup: Lookup | None = None,
+    ) -> None:
         self.address = address
+        self.name = str(address)
         self.headers = address.headers
         self.outstanding = 0
+        self.age_seconds = age_seconds
         self._connect_seconds = connect_seconds
+        self._lookup = lookup or LoopLookup()
+        self._kept_to: str | None = None
         self._idle: dict[Leg, asyncio.TimerHandle] = {}
         self._closed = False
 
@@ -56,30 +76,40 @@ class Pool:
         while self._idle:
             leg, timer = self._idle.popitem()
             timer.cancel()
-            if leg.usable:
+            if leg.usable and not self._is_old(leg):
                 return leg
+            leg.close()
         return None
 
     async def new_leg(self, home: Home | None = None, *, seconds: float | None = None) -> Leg:
         """A new connection, at home here unless said otherwise, within `seconds` or else the pool's own time. Raises
         OSError, ssl.SSLError (an OSError) or TimeoutError.
         """
-        loop = asyncio.get_running_loop()
-        async with asyncio.timeout(self._connect_seconds if seconds is None else seconds):
-            if self.address.unix is not None:
-                _, leg = await loop.create_unix_connection(lambda: Leg(home or self), self.address.unix)
-            else:
-                _, leg = await loop.create_connection(
-                    lambda: Leg(home or self), self.address.host, self.address.port, ssl=self.address.tls
-                )
+        patience = self._connect_seconds if seconds is None else seconds
+        async with asyncio.timeout(patience):
+            leg = await self._connected(home or self, patience)
         if self._closed:
             # Whoever closed the pool meanwhile no longer trusts what answers at this address.
             leg.abort()
             raise ConnectionError("the pool was closed")
         return leg
 
+    def keep_to(self, leg: Leg) -> None:
+        """Connect to nothing from now on but what this leg is connected to: what is proven is proven of that."""
+        self._kept_to = leg.peer
+
+    async def has_moved(self) -> bool:
+        """Whether the name is known to lead elsewhere now than to what the pool keeps to."""
+        if self._kept_to is None or self._is_no_name:
+            return False
+        try:
+            async with asyncio.timeout(LOOK_SECONDS):
+                return self._kept_to not in await self._lookup.addresses(self.address.host, self.address.port)
+        except (OSError, TimeoutError):
+            return False
+
     def back(self, leg: Leg) -> None:
-        if self._closed:
+        if self._closed or self._is_old(leg):
             leg.close()
         else:
             self._idle[leg] = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._expire, leg)
@@ -89,13 +119,56 @@ class Pool:
         if timer is not None:
             timer.cancel()
 
-    def _expire(self, leg: Leg) -> None:
-        if self._idle.pop(leg, None) is not None:
-            leg.close()
-
     def close(self) -> None:
         self._closed = True
         for leg, timer in self._idle.items():
             timer.cancel()
             leg.close()
         self._idle.clear()
+
+    @property
+    def _is_no_name(self) -> bool:
+        """Whether there is nothing to look up: a Unix socket, or a plain address."""
+        return self.address.unix is not None or is_address(self.address.host)
+
+    def _is_old(self, leg: Leg) -> bool:
+        return asyncio.get_running_loop().time() - leg.born >= self.age_seconds
+
+    async def _connected(self, home: Home, seconds: float) -> Leg:
+        loop = asyncio.get_running_loop()
+        if self.address.unix is not None:
+            _, leg = await loop.create_unix_connection(lambda: Leg(home), self.address.unix)
+            return leg
+        if self._kept_to is not None or self._is_no_name:
+            return await self._connected_to(self._kept_to or self.address.host, home)
+        deadline = loop.time() + seconds
+        addresses = await self._lookup.addresses(self.address.host, self.address.port)
+        failed: OSError = OSError(f"{self.address.host} has no address")
+        for left, address in zip(range(len(addresses), 0, -1), addresses, strict=True):
+            try:
+                # Its share of the time: one address that never answers must not take it from the others.
+                async with asyncio.timeout((deadline - loop.time()) / left):
+                    return await self._connected_to(address, home)
+            except OSError as error:  # a TimeoutError is one
+                failed = error
+        raise failed
+
+    async def _connected_to(self, address: str, home: Home) -> Leg:
+        tls = self.address.tls
+        _, leg = await asyncio.get_running_loop().create_connection(
+            lambda: Leg(home), address, self.address.port, ssl=tls, server_hostname=self.address.host if tls else None
+        )
+        return leg
+
+    def _expire(self, leg: Leg) -> None:
+        if self._idle.pop(leg, None) is not None:
+            leg.close()
+
+
+def is_address(host: str) -> bool:
+    """Whether a host is a plain IP address and no name."""
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True

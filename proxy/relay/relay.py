@@ -1,17 +1,22 @@
 """From a `StampedRequest` to a finished answer: choose a replica, run the exchange, draw the conclusion.
 
-Nothing is ever sent twice, with one exception that is no second run: a connection that had waited for its next request,
-and breaks within a second without one byte, was closed by the engine while the request was on its way (the keep-alive
-race, RFC 9112 section 9.3.1). Then the request goes once more, on a new connection; but not where the engine had taken
-all of it before it closed, and so may have begun.
+Nothing that an engine may have begun is sent again, with one exception that is no second run: a connection that had
+waited for its next request, and breaks within a second without one byte, was closed by the engine while the request was
+on its way (the keep-alive race, RFC 9112 section 9.3.1). Then the request goes once more, on a new connection; but not
+where the engine had taken all of it before it closed, and so may have begun. It goes to another replica where none
+could be made, and where one broke before the request was written whole: no engine computes a JSON document that has no
+end. An answer is never such a case, 503 neither: vLLM gives it at the door, but also for a request that failed while it
+ran, and for several prompts of which the first had been taken (vllm/exceptions.py, vllm/v1/engine/async_llm.py).
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
+import structlog
 from aiohttp import web
 
 from observability.names import IsolationCheck, Outcome
@@ -29,9 +34,11 @@ from proxy.refusals import (
     Refusal,
 )
 from proxy.relay.answer import Answer
+from proxy.relay.choice import Affinity, Choice
 from proxy.relay.destination import Destination
 from proxy.relay.downstream import ClientGone, Downstream
 from proxy.relay.exchange import End, Exchange, WholeAnswer
+from proxy.relay.findings import Finding, finding
 from proxy.relay.leg import Leg
 from proxy.relay.pool import Pool
 from proxy.relay.sse import Observer
@@ -49,13 +56,27 @@ _STREAM: Final = (
 # An engine's refusal that is about the request itself, so the client must read it.
 _CLIENTS_FAULT: Final = frozenset({400, 413, 422})
 
+_log = structlog.get_logger("saltgate.engines")
+
 
 class Relay:
     """All exchanges of one worker."""
 
-    def __init__(self, *, violated: Callable[[IsolationCheck], None]) -> None:
-        """`violated` is told the name of an isolation check that failed: an alarm, never expected."""
+    def __init__(
+        self,
+        *,
+        violated: Callable[[IsolationCheck], None],
+        ejected: Callable[[str, str], None] = lambda engine, replica: None,  # noqa: ARG005
+        clock: Callable[[], float] = time.monotonic,
+        choice: Choice | None = None,
+    ) -> None:
+        """`violated` is told the name of an isolation check that failed: an alarm, never expected; `ejected` the engine
+        and the replica that are left alone for a while. `clock` gives the seconds that they go by.
+        """
+        self.choice = choice or Affinity(clock)
         self._violated = violated
+        self._ejected = ejected
+        self._clock = clock
         self._open: dict[Exchange, Standing] = {}
         self._draining = False
 
@@ -113,33 +134,66 @@ class Relay:
         return self._conclude(end, exchange, answer, record)
 
     async def _run(self, exchange: Exchange, destination: Destination, record: Record) -> End:
-        """Try the replicas, the least busy first. A connection that cannot be made leads to the next one."""
-        sent = False
-        for pool in sorted(destination.pools, key=lambda candidate: candidate.outstanding):
+        """Try the replicas in the order of the choice."""
+        if len(destination.pools) == 1:
+            return await self._try(exchange, destination, destination.pools, record)
+        with self.choice.replicas(destination) as pools:
+            return await self._try(exchange, destination, pools, record)
+
+    async def _try(self, exchange: Exchange, destination: Destination, pools: Sequence[Pool], record: Record) -> End:
+        """Where nothing can have begun at one replica, the next one is asked."""
+        for pool in pools:
             pool.outstanding += 1
             try:
-                leg = None if sent else pool.idle_leg()
-                if leg is not None:
-                    end = await self._send(exchange, leg, pool, record)
-                    if not self._is_reuse_race(end, exchange):
-                        return end
-                    sent = True
-                    exchange.retriable()
-                leg = await _new_leg(pool, destination.patience.connect)
-                if leg is not None:
-                    return await self._send(exchange, leg, pool, record)
+                end = await self._at(pool, exchange, record, destination.patience.connect)
             finally:
                 pool.outstanding -= 1
-            if exchange.done.done():
-                return exchange.done.result()
-        if sent:
+            self._judge(finding(end, exchange), pool, destination)
+            if end is not End.UNSENT or self._is_over(exchange):
+                return end
+        if exchange.was_sent:
             return End.SILENT
         raise EngineUnavailable("No engine that serves this model can be reached. Try again in a moment.")
 
-    def _is_reuse_race(self, end: End, exchange: Exchange) -> bool:
-        if end is not End.SILENT or exchange.abandoned or exchange.cut_by is not None or self._draining:
-            return False
-        return exchange.elapsed < RACE_SECONDS
+    async def _at(self, pool: Pool, exchange: Exchange, record: Record, connect_seconds: float) -> End:
+        """How it ended at one replica. UNSENT: no connection could be made, or it broke before all was written."""
+        leg = None if exchange.was_sent else pool.idle_leg()
+        if leg is not None:
+            end = await self._send(exchange, leg, pool, record)
+            if self._is_over(exchange) or not (end is End.UNSENT or _is_reuse_race(end, exchange)):
+                return end
+            exchange.retriable(end)
+        leg = await _new_leg(pool, connect_seconds)
+        if leg is not None:
+            end = await self._send(exchange, leg, pool, record)
+            if end is End.UNSENT and not self._is_over(exchange):
+                exchange.retriable(end)
+            return end
+        return exchange.done.result() if exchange.done.done() else End.UNSENT
+
+    def _is_over(self, exchange: Exchange) -> bool:
+        """Whether nobody waits for it any more, so that it is not begun anew."""
+        return exchange.abandoned or exchange.cut_by is not None or self._draining
+
+    def _judge(self, found: Finding, pool: Pool, destination: Destination) -> None:
+        """What the replica's end of an exchange says of it."""
+        if len(destination.pools) == 1:
+            return  # nothing is gained by leaving the only one alone
+        among = [one.name for one in destination.pools]
+        replica, outliers, now = pool.name, destination.outliers, self._clock()
+        seconds = None
+        match found:
+            case Finding.GOOD:
+                outliers.answered(replica, destination.border)
+            case Finding.UNREACHABLE:
+                seconds = outliers.unreachable(replica, among, now)
+            case Finding.FAILED:
+                seconds = outliers.failed(replica, destination.border, among, now)
+            case Finding.NOTHING:
+                pass
+        if seconds is not None:
+            _log.warning("engine.ejected", engine=destination.engine, replica=replica, seconds=seconds)
+            self._ejected(destination.engine, replica)
 
     async def _send(self, exchange: Exchange, leg: Leg, pool: Pool, record: Record) -> End:
         if exchange.done.done():  # the client left, or the drain limit passed, while the connection was made
@@ -161,6 +215,8 @@ class Relay:
             return answer
         if end is End.CLIENT_GONE:
             raise ClientGone
+        if end is End.UNSENT:  # it is not tried elsewhere, because nobody waits for it any more
+            raise exchange.cut_by or (ClientGone() if exchange.abandoned else _draining())
         whole = exchange.whole
         if end in (End.REVOKED, End.TIMEOUT) and exchange.cut_by is not None:
             raise exchange.cut_by
@@ -172,6 +228,10 @@ class Relay:
             raise EngineFailed("The engine's answer was withheld. The operator has been told.", reason="salt_in_answer")
         _answer_whole(whole, stamped, answer, record)
         return answer
+
+
+def _is_reuse_race(end: End, exchange: Exchange) -> bool:
+    return end is End.SILENT and exchange.elapsed < RACE_SECONDS
 
 
 async def _new_leg(pool: Pool, seconds: float) -> Leg | None:

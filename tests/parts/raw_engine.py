@@ -109,7 +109,7 @@ class RawEngine:
     """Listens on loopback while entered. The POSTs play `scripts` in turn; the last script is played again and again.
 
     `requests` are the POSTs whose body is complete, `connections` all connections with every byte they brought.
-    With `unix` it listens at this path, with `tls` it speaks TLS.
+    It listens at the address and port of `listen`, or with `unix` at this path; with `tls` it speaks TLS.
     """
 
     def __init__(
@@ -118,20 +118,21 @@ class RawEngine:
         shape: EngineShape | None = None,
         unix: Path | None = None,
         tls: ssl.SSLContext | None = None,
+        listen: tuple[str, int] = ("127.0.0.1", 0),
     ) -> None:
         self.scripts: list[Sequence[Step]] = list(scripts)
         self.requests: list[RawRequest] = []
         self.connections: list[RawConnection] = []
         self._shape = shape or EngineShape()
         self._arrived = asyncio.Event()
-        self._unix, self._tls = unix, tls
+        self._unix, self._tls, self._listen = unix, tls, listen
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
         if self._unix is not None:
             self._server = await loop.create_unix_server(lambda: RawConnection(self), str(self._unix))
         else:
-            self._server = await loop.create_server(lambda: RawConnection(self), "127.0.0.1", 0, ssl=self._tls)
+            self._server = await loop.create_server(lambda: RawConnection(self), *self._listen, ssl=self._tls)
         return self
 
     async def __aexit__(

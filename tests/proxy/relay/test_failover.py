@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from proxy.assurance.engines import Replica
+from proxy.relay.leg import Home, Leg
+from proxy.relay.pool import Address, Pool
+from proxy.tls import client_context
 from tests.parts.gate_bed import GateBed, chat, gate_bed
 from tests.parts.gone_client import GoneClient
-from tests.parts.raw_engine import Close, CloseIfIdle, RawEngine, Reset, Send, Sleep, WaitForPeer, json_answer
+from tests.parts.raw_engine import Close, CloseIfIdle, RawEngine, Reset, Send, Sleep, Step, WaitForPeer, json_answer
 from tests.parts.redis_server import RedisServer
+from tests.proxy.relay.choices import InOrder
 from tests.proxy.relay.relay_parts import ANSWER, ask, nothing_held, on, outcome
+from tests.proxy.relay.test_places import certificate
 
 pytestmark = pytest.mark.slow
 
@@ -33,8 +41,13 @@ async def gate_before(redis: RedisServer, folder: Path, *engines: RawEngine) -> 
         async with asyncio.timeout(10):
             while not all(replica.reachable for replica in replicas):
                 await asyncio.sleep(0.01)
+        bed.gate.gateway.relay.choice = InOrder()
         yield bed
         await nothing_held(bed)
+
+
+def replicas_of(bed: GateBed) -> Sequence[Replica]:
+    return bed.gate.engines.engines[0].replicas
 
 
 def refuse_connections(engine: RawEngine) -> None:
@@ -63,11 +76,107 @@ async def test_no_replica_that_takes_a_connection_is_a_503_that_says_when_to_try
         assert "Retry-After" in headers
 
 
-async def test_a_request_that_reached_a_replica_never_goes_to_another(redis: RedisServer, tmp_path: Path) -> None:
-    first, second = RawEngine((Close(),)), RawEngine((Close(),))
+@pytest.mark.parametrize("death", [(Close(),), (Reset(),), (Sleep(0.2), Close())], ids=["fin", "rst", "late"])
+@pytest.mark.parametrize("size", [10, 1_000_000])
+async def test_a_request_that_a_replica_has_read_never_goes_to_another(
+    size: int, death: tuple[Step, ...], redis: RedisServer, tmp_path: Path
+) -> None:
+    first, second = RawEngine(death), RawEngine(GOOD)
     async with gate_before(redis, tmp_path, first, second) as bed:
-        assert (await bed.post())[0] == 502
+        assert (await bed.post(document=chat("x" * size)))[0] == 502
         assert (len(first.requests), len(second.requests)) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"error":{"message":"The engine is currently busy","type":"Service Unavailable","param":null,"code":503}}',
+        b'{"error":{"message":"please retry","type":"ServiceUnavailableError","param":null,"code":503}}',
+        b'{"error":"The model is currently scaling. Please try again later."}',
+    ],
+    ids=["at the door", "while it ran", "scaling"],
+)
+async def test_an_answer_is_an_answer_also_a_503(body: bytes, redis: RedisServer, tmp_path: Path) -> None:
+    """vLLM's three. Of several prompts the first may run when the second is refused at the door."""
+    first, second = RawEngine((Send(json_answer(body, "503 Service Unavailable")),)), RawEngine(GOOD)
+    async with gate_before(redis, tmp_path, first, second) as bed:
+        status, headers, answer = await bed.post()
+        assert (status, json.loads(answer)["error"]["code"]) == (503, "engine_busy")
+        assert "Retry-After" in headers
+        assert (len(first.requests), len(second.requests)) == (1, 0)
+
+
+async def test_a_replica_that_is_not_who_it_should_be_is_passed_over(redis: RedisServer, tmp_path: Path) -> None:
+    _, certified = certificate(tmp_path, "127.0.0.1")
+    second = RawEngine(GOOD)
+    async with RawEngine(GOOD, tls=certified) as stranger, gate_before(redis, tmp_path, RawEngine(), second) as bed:
+        strangers = Address(host="127.0.0.1", port=stranger.port, tls=client_context(None, None))
+        replicas_of(bed)[0].pool = Pool(strangers, connect_seconds=5.0)
+        assert (await bed.post())[0] == 200
+        assert (len(stranger.requests), len(second.requests)) == (0, 1)
+
+
+class LostPool(Pool):
+    """Its connections break as soon as they are made."""
+
+    async def new_leg(self, home: Home | None = None, *, seconds: float | None = None) -> Leg:
+        leg = await super().new_leg(home, seconds=seconds)
+        leg.abort()
+        return leg
+
+
+async def test_a_connection_that_breaks_before_the_request_is_written_leads_to_another_replica(
+    redis: RedisServer, tmp_path: Path
+) -> None:
+    first, second = RawEngine(GOOD), RawEngine(GOOD)
+    async with gate_before(redis, tmp_path, first, second) as bed:
+        replicas_of(bed)[0].pool = LostPool(Address(host="127.0.0.1", port=first.port), connect_seconds=5.0)
+        assert (await bed.post())[0] == 200
+        assert (len(first.requests), len(second.requests)) == (0, 1)
+
+
+class HalfReader(asyncio.Protocol):
+    """Reads some of what it is sent, and ends the connection before it can have all of it."""
+
+    def __init__(self, end: Callable[[asyncio.Transport], None]) -> None:
+        self.read = 0
+        self._end = end
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        self.read += len(data)
+        if not self._transport.is_closing():
+            self._end(self._transport)
+
+
+@pytest.mark.parametrize("end", [asyncio.Transport.abort, asyncio.Transport.close], ids=["rst", "fin"])
+async def test_a_request_that_was_never_written_whole_goes_to_another_replica_and_runs_once(
+    end: Callable[[asyncio.Transport], None], redis: RedisServer, tmp_path: Path
+) -> None:
+    """No engine computes a document that has no end."""
+    readers: list[HalfReader] = []
+
+    def reader() -> HalfReader:
+        readers.append(HalfReader(lambda transport: getattr(transport, end.__name__)()))
+        return readers[-1]
+
+    server = await asyncio.get_running_loop().create_server(reader, "127.0.0.1", 0)
+    second = RawEngine(GOOD)
+    async with server, gate_before(redis, tmp_path, RawEngine(), second) as bed:
+        half = Address(host="127.0.0.1", port=server.sockets[0].getsockname()[1])
+        replicas_of(bed)[0].pool = Pool(half, connect_seconds=5.0)
+        text = "x" * 20_000_000
+        async with bed.session.post(
+            f"{bed.url}/v1/chat/completions",
+            data=io.BytesIO(json.dumps(chat(text)).encode()),
+            headers={"Content-Type": "application/json"} | bed.headers(),
+        ) as answer:
+            assert answer.status == 200
+        assert json.loads(second.requests[0].body)["messages"][0]["content"] == text
+        assert len(second.requests) == 1
+        assert [reader.read < len(text) for reader in readers] == [True]
 
 
 async def test_the_once_more_of_a_reuse_race_may_go_to_another_replica(redis: RedisServer, tmp_path: Path) -> None:

@@ -1,0 +1,123 @@
+"""Which replicas to leave alone for a while, because what was sent there failed. Pure: the time is handed in.
+
+A replica that fails again and again is ejected, for longer each time, and then comes back slowly: its weight grows over
+some seconds, and while it does one failure is enough to eject it again (Envoy's outlier detection and slow start). Its
+proof goes on meanwhile, by connections of its own, and is not touched.
+
+Who can make a replica fail must not be able to take it from everybody. A connection that cannot be made is nobody's
+doing and counts for all. An answer that is a failure (5xx), or none in time, may be the request's own doing: it counts
+for the border whose request it was, and ejects the replica for that border alone, until a second border finds the same.
+Never counted: what the caller got wrong (4xx), a caller who left, and "busy" (429, 503): an engine that is full is not
+broken, and the others would be full the sooner for taking its share.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+
+FAILURES: Final = 5
+FIRST_SECONDS: Final = 10.0
+LONGEST_SECONDS: Final = 300.0
+RETURN_SECONDS: Final = 30.0
+FIRST_WEIGHT: Final = 0.1
+LARGEST_SHARE: Final = 0.5
+BORDERS_FOR_ALL: Final = 2
+MAXIMUM_BORDERS: Final = 1024
+
+
+@dataclass(slots=True)
+class _Standing:
+    """What is held against one replica, by everybody or by one border. Times are seconds of the caller's clock."""
+
+    failures: int = 0
+    ejections: int = 0
+    until: float = -math.inf
+
+    def is_out(self, now: float) -> bool:
+        return now < self.until
+
+    def weight(self, now: float) -> float:
+        if self.is_out(now):
+            return 0.0
+        return min(1.0, FIRST_WEIGHT + (1.0 - FIRST_WEIGHT) * (now - self.until) / RETURN_SECONDS)
+
+    def failed(self, now: float) -> bool:
+        """Whether it is now to be ejected. What fails while it is out was sent before that."""
+        if self.is_out(now):
+            return False
+        self.failures += 1
+        return self.failures >= FAILURES or self.weight(now) < 1.0
+
+    def eject(self, now: float) -> float:
+        """For how many seconds: twice as many as the last time, unless that is long ago."""
+        self.ejections = 1 if now - self.until > LONGEST_SECONDS else self.ejections + 1
+        self.failures = 0
+        seconds = min(FIRST_SECONDS * 2.0 ** (self.ejections - 1), LONGEST_SECONDS)
+        self.until = now + seconds
+        return seconds
+
+
+class Outliers:
+    """The replicas of one engine, as one worker finds them. Replicas go by their address, borders by any name."""
+
+    def __init__(self) -> None:
+        self._for_all: dict[str, _Standing] = {}
+        self._for_border: OrderedDict[tuple[str, str], _Standing] = OrderedDict()
+        self._out: set[str] = set()
+
+    def weight(self, replica: str, border: str, now: float) -> float:
+        """Its share of what it would get: 0 while it is ejected for this border, 1 when all is well."""
+        if not self._for_all and not self._for_border:
+            return 1.0
+        standings = (self._for_all.get(replica), self._for_border.get((replica, border)))
+        return min((standing.weight(now) for standing in standings if standing is not None), default=1.0)
+
+    def answered(self, replica: str, border: str) -> None:
+        """What a border sent there went well."""
+        if (standing := self._for_all.get(replica)) is not None:
+            standing.failures = 0
+        if (standing := self._for_border.get((replica, border))) is not None:
+            standing.failures = 0
+
+    def unreachable(self, replica: str, among: Collection[str], now: float) -> float | None:
+        """No connection to it could be made, or none that took a request. `among` are the replicas that could have
+        been asked. The seconds for which it is ejected by this; None where it is not.
+        """
+        standing = self._for_all.setdefault(replica, _Standing())
+        return self._eject(replica, among, now) if standing.failed(now) else None
+
+    def failed(self, replica: str, border: str, among: Collection[str], now: float) -> float | None:
+        """What a border sent there failed. As `unreachable`; None also where it is ejected for this border alone."""
+        standing = self._for_border.setdefault((replica, border), _Standing())
+        self._for_border.move_to_end((replica, border))
+        while len(self._for_border) > MAXIMUM_BORDERS:
+            self._for_border.popitem(last=False)
+        if not standing.failed(now) or not any(self.weight(one, border, now) for one in among if one != replica):
+            return None
+        standing.eject(now)
+        agreeing = sum(other.is_out(now) for (address, _), other in self._for_border.items() if address == replica)
+        return self._eject(replica, among, now) if agreeing >= BORDERS_FOR_ALL else None
+
+    def ejected(self, now: float) -> frozenset[str]:
+        """The replicas that are ejected for everybody."""
+        return frozenset(replica for replica, standing in self._for_all.items() if standing.is_out(now))
+
+    def returned(self, now: float) -> frozenset[str]:
+        """Those whose time is over since this was asked last."""
+        back = self._out - self.ejected(now)
+        self._out -= back
+        return frozenset(back)
+
+    def _eject(self, replica: str, among: Collection[str], now: float) -> float | None:
+        """Never the last one, and never more than a share of all: then the fault is hardly the replicas' own."""
+        out = self.ejected(now)
+        if replica in out or len(out) + 1 > max(1, math.floor(LARGEST_SHARE * len(among))):
+            return None
+        if not any(one not in out for one in among if one != replica):
+            return None
+        self._out.add(replica)
+        return self._for_all.setdefault(replica, _Standing()).eject(now)
