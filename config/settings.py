@@ -41,7 +41,7 @@ KeepAlive = Literal["off", "comment", "event"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tls:
-    """The certificate of a listener."""
+    """The certificate of a listener. Its files are looked at every 10 s: a renewed pair is shown to new connections."""
 
     certificate: ReadableFile  # PEM file: the certificate, then its chain.
     key: SecretValue  # PEM of the private key.
@@ -358,7 +358,7 @@ class Cors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drain:
-    """What happens to open requests at SIGTERM."""
+    """What happens to open requests at SIGTERM, and to those of the workers before at a reload (SIGHUP)."""
 
     limit: DurationOrZero = 300.0  # Open streams may finish that long; then they end with an error event.
 

@@ -143,7 +143,7 @@ def _secret_file(path: Path) -> Secret:
         content = read_regular(path, maximum_bytes=MAXIMUM_SECRET_BYTES)
     except OSError as error:
         raise ValueError(f"cannot read {path} ({error.strerror}); put the secret there or correct the path") from error
-    return _checked_secret(content, f"file {path}")
+    return _checked_secret(content, f"file {path}", path)
 
 
 def _secret_variable(name: str, environment: Mapping[str, str]) -> Secret:
@@ -152,11 +152,11 @@ def _secret_variable(name: str, environment: Mapping[str, str]) -> Secret:
     return _checked_secret(os.fsencode(environment[name]), f"environment variable {name}")
 
 
-def _checked_secret(content: bytes, source: str) -> Secret:
+def _checked_secret(content: bytes, source: str, path: Path | None = None) -> Secret:
     value = content.removesuffix(b"\n")
     if not value:
         raise ValueError(f"the secret in {source} is empty; write it there")
-    return Secret(value, source)
+    return Secret(value, source, path)
 
 
 def _surroundings(info: ValidationInfo) -> Surroundings:

@@ -39,10 +39,18 @@ class Snapshot(msgspec.Struct, frozen=True):
         """What `encode` made. Raises ValueError for anything else, also for a family or a width that is not ours."""
         snapshot = msgspec.json.decode(data, type=Snapshot)
         for one in snapshot.series:
-            family = FAMILIES.get(one.family)
-            if family is None or len(one.values) != family.width or len(one.labels) != len(family.labels):
+            if not _is_ours(one):
                 raise ValueError(f"no series of this version: {one.family}")
         return snapshot
+
+    @staticmethod
+    def decode_known(data: bytes) -> tuple[Snapshot, bool]:
+        """What `encode` made, perhaps of another version: less the series that are not ours, and whether there were
+        any. Raises ValueError for what is no snapshot.
+        """
+        snapshot = msgspec.json.decode(data, type=Snapshot)
+        known = [one for one in snapshot.series if _is_ours(one)]
+        return Snapshot(series=known), len(known) < len(snapshot.series)
 
     def retired(self) -> Snapshot:
         """What stays true of a worker that has ended: what it counted, not how it was.
@@ -76,6 +84,11 @@ def exposition(snapshot: Snapshot, accept: str = "") -> Exposition:
     if _quality(accept, "application/openmetrics-text") > _quality(accept, "text/plain"):
         return Exposition(OPENMETRICS_TEXT, _text(snapshot, open_metrics=True))
     return Exposition(PROMETHEUS_TEXT, _text(snapshot, open_metrics=False))
+
+
+def _is_ours(one: Series) -> bool:
+    family = FAMILIES.get(one.family)
+    return family is not None and len(one.values) == family.width and len(one.labels) == len(family.labels)
 
 
 _LASTING: Final = frozenset({"counter", "histogram"})

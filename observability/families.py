@@ -146,6 +146,25 @@ RULE_MATCHES: Final = Family(
     ("rule",),
 )  # fmt: skip
 BUILD_INFO: Final = Family(names.BUILD_INFO, "info", "The version that runs.", ("version",), merge="min")
+RELOAD_SUCCEEDED: Final = Family(
+    names.RELOAD_SUCCEEDED, "gauge", "Whether the last reload took over (1) or changed nothing (0)."
+)
+CONFIGURATION_READ: Final = Family(
+    names.CONFIGURATION_READ, "gauge", "When the configuration that is in force was read, Unix seconds."
+)
+WORKER_DEATHS: Final = Family(
+    names.WORKER_DEATHS, "counter", "Worker processes that ended without being told to, each replaced by another."
+)
+CERTIFICATE_EXPIRY: Final = Family(
+    names.CERTIFICATE_EXPIRY, "gauge",
+    "When the first certificate of the chain that the public listener shows ends, Unix seconds, of the worst worker.",
+    merge="min",
+)  # fmt: skip
+CERTIFICATE_USABLE: Final = Family(
+    names.CERTIFICATE_USABLE, "gauge",
+    "Whether the public listener's files are what it shows (1), or cannot be used (0), as the worst worker sees it.",
+    merge="min",
+)  # fmt: skip
 
 FAMILIES: Final[dict[str, Family]] = {
     family.name: family
@@ -155,6 +174,7 @@ FAMILIES: Final[dict[str, Family]] = {
         MODEL_TIME_PER_OUTPUT_TOKEN, STREAMS_WITHOUT_TOKEN, USAGE_UNKNOWN, REUSE_UNKNOWN, METRICS_OVERFLOW,
         TELEMETRY_DROPPED, ENGINE_UP, ENGINE_EJECTED, ENGINE_EJECTIONS, ENGINE_PROOF, ENGINE_INFO,
         ENGINE_PROBES, ENGINE_PROBE_TOKENS, DIRECTORY_UP, DIRECTORY_CONFIRMED, ISSUER_UP, INTROSPECTION_UP,
-        ISOLATION_VIOLATIONS, RULE_MATCHES, BUILD_INFO,
+        ISOLATION_VIOLATIONS, RULE_MATCHES, BUILD_INFO, RELOAD_SUCCEEDED, CONFIGURATION_READ, WORKER_DEATHS,
+        CERTIFICATE_EXPIRY, CERTIFICATE_USABLE,
     )
 }  # fmt: skip

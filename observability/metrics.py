@@ -144,6 +144,11 @@ class Metrics:
         """Whether the issuer answers about opaque tokens."""
         self._set(families.INTROSPECTION_UP, (issuer,), float(up))
 
+    def certificate(self, not_after: float, usable: bool) -> None:
+        """What the public listener shows ends at `not_after`, Unix seconds; whether its files are what it shows."""
+        self._set(families.CERTIFICATE_EXPIRY, (), not_after)
+        self._set(families.CERTIFICATE_USABLE, (), float(usable))
+
     def snapshot(self) -> Snapshot:
         """Everything as it is now, to be merged with the other workers' and shown."""
         for signal, dropped in self._drops.items():

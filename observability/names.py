@@ -175,6 +175,11 @@ INTROSPECTION_UP: Final = "saltgate_introspection_up"
 ISOLATION_VIOLATIONS: Final = "saltgate_isolation_violations_total"
 RULE_MATCHES: Final = "saltgate_isolation_rule_matches_total"
 BUILD_INFO: Final = "saltgate_build_info"
+RELOAD_SUCCEEDED: Final = "saltgate_config_last_reload_successful"
+CONFIGURATION_READ: Final = "saltgate_config_last_reload_success_timestamp_seconds"
+WORKER_DEATHS: Final = "saltgate_worker_deaths_total"
+CERTIFICATE_EXPIRY: Final = "saltgate_tls_certificate_not_after_timestamp_seconds"
+CERTIFICATE_USABLE: Final = "saltgate_tls_certificate_files_usable"
 
 # The one log line of a finished request; its fields are in `request_line.py`.
 REQUEST_COMPLETED: Final = "request.completed"

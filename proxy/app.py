@@ -8,7 +8,7 @@ import math
 import ssl
 import time
 from collections.abc import AsyncIterator, Collection, Coroutine, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
@@ -60,6 +60,7 @@ LOOK_SECONDS: Final = 1.0
 # After the drain limit, cut streams still need a turn of the loop to write their error event.
 CUT_SECONDS: Final = 2.0
 CANCEL_AGAIN_SECONDS: Final = 0.2
+LOOK_AT_CONNECTIONS_SECONDS: Final = 0.02
 
 _log = structlog.get_logger("saltgate.gate")
 
@@ -94,6 +95,18 @@ class Gate:
     def state(self) -> WorkerState:
         return WorkerState(self.waits_for(), self.gateway.relay.open_exchanges, self.metrics.snapshot().encode())
 
+    async def retire(self, seconds: float, ended: asyncio.Event) -> None:
+        """Others have taken over: serve the connections that are open until each has had its next answer and is closed
+        with it, for `seconds` at most, or until `ended`.
+
+        A connection that waits for a request is left open, since its client may be sending one just now.
+        """
+        self.entrance.retiring = True
+        deadline = time.monotonic() + seconds
+        while self.front.connections and time.monotonic() < deadline and not ended.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(ended.wait(), LOOK_AT_CONNECTIONS_SECONDS)
+
     async def drain(self, seconds: float) -> None:
         """Take no request any more; let the open ones finish for `seconds`, then end them honestly."""
         self.entrance.draining = True
@@ -108,7 +121,7 @@ class Gate:
     async def _until_quiet(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
         while self.front.busy and time.monotonic() < deadline:
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(LOOK_AT_CONNECTIONS_SECONDS)
             self.front.close_idle()
 
 

@@ -1,44 +1,73 @@
 """What the supervisor and a worker say to each other over their socket pair, and how it is framed.
 
-First an `Assignment` comes down; then for each question, which is a number, the same number and a `WorkerState` go up.
-Nothing else is imported here: the supervisor starts without the parts of a gate.
+First an `Assignment` comes down, then any number of orders; for each `Tell` a `Told` goes up, and one more at the end.
+The two may be of different versions, since a reload starts workers of the code that is installed by then: what is said
+here may grow by fields that have a default, and never change its meaning. Nothing else is imported here: the supervisor
+starts without the parts of a gate.
 """
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
-from config.settings import Settings
-
-NUMBER_BYTES: Final = 4
 _LENGTH_BYTES: Final = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """What a worker is given: settings, its number, and what its logs and metrics call it."""
+class Assignment(msgspec.Struct, frozen=True):
+    """What a worker is given: what `proxy.plan` packed for it, its number, and what its logs and metrics call it.
 
-    settings: Settings
+    `listens` False: it takes connections only when it is told to.
+    """
+
+    packed: bytes
     number: int
     instance: str
+    listens: bool = True
+
+    def __repr__(self) -> str:
+        return f"Assignment(number={self.number}, instance={self.instance!r})"  # what is packed holds secrets
+
+
+class Tell(msgspec.Struct, frozen=True, tag=True):
+    """Asks for a `Told` with the same number."""
+
+    number: int
+
+
+class Listen(msgspec.Struct, frozen=True, tag=True):
+    """From now on take connections."""
+
+
+class Retire(msgspec.Struct, frozen=True, tag=True):
+    """Others have taken over: take no connection any more, and end with the last one of your own."""
+
+
+Order = Tell | Listen | Retire
 
 
 class WorkerState(msgspec.Struct, frozen=True):
-    """What a worker tells its supervisor: what it still waits for before it can serve, and its metrics so far."""
+    """What a worker tells of itself: what it still waits for before it can serve, and its metrics so far."""
 
     waits_for: tuple[str, ...]
     open_requests: int
     metrics: bytes
 
 
-def frame(message: bytes) -> bytes:
-    return len(message).to_bytes(_LENGTH_BYTES, "big") + message
+class Told(msgspec.Struct, frozen=True):
+    """A worker's state. `number` is that of the question; 0 where nobody asked, at the end."""
+
+    number: int
+    state: WorkerState
+
+
+def frame(message: Assignment | Order | Told) -> bytes:
+    data = msgspec.msgpack.encode(message)
+    return len(data).to_bytes(_LENGTH_BYTES, "big") + data
 
 
 async def read_frame(reader: asyncio.StreamReader) -> bytes:
-    """One message of the socket pair. Raises IncompleteReadError at its end."""
+    """One message of the socket pair, to be decoded. Raises IncompleteReadError at its end."""
     return await reader.readexactly(int.from_bytes(await reader.readexactly(_LENGTH_BYTES), "big"))

@@ -17,7 +17,7 @@ from proxy.desk import PageAnswer, Visit
 from proxy.gateway import Gateway
 from proxy.identity.native_sign_in import NativeSignIn
 from proxy.refusals import Dialect, Draining, EndpointNotAllowed, Refusal
-from proxy.relay.answer import PAGE_LINES, Answer
+from proxy.relay.answer import LAST_ANSWER, PAGE_LINES, Answer
 from proxy.relay.downstream import ClientGone
 from proxy.relay.pace import Pace
 from proxy.routes import Page, Preflight, ResourceMetadata, Route, dialect_of, find_route, is_for_people
@@ -50,7 +50,8 @@ class Face:
 
 @dataclass(slots=True, kw_only=True)
 class Entrance:
-    """The public side of one worker. `draining`, once set, lets no request be taken any more.
+    """The public side of one worker. `draining`, once set, lets no request be taken any more; `retiring` lets each
+    connection have one more answer, which says that it is the last.
 
     `pace` is that of refusals, `page_pace` that of our own pages, which are open to everybody: a flood of the one
     delays nobody at the other. `request_seconds` bounds the upload of a form.
@@ -65,10 +66,13 @@ class Entrance:
     pace: Pace = field(default_factory=Pace)
     page_pace: Pace = field(default_factory=Pace)
     draining: bool = False
+    retiring: bool = False
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Serve one request, record it once, whatever happens."""
         target = request.raw_path
+        if self.retiring:
+            request[LAST_ANSWER] = True
         try:
             self._let_page_read(request, target)
             check_framing(request)

@@ -5,28 +5,65 @@ from __future__ import annotations
 import os
 import ssl
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Final
+
+from cryptography.x509 import load_pem_x509_certificates
 
 from config.faults import Fault
-from config.secret import Secret
+from config.files import read_regular
 from config.settings import ClientCertificate, Directory, Engine, Issuer, Settings, Tls
 
+MAXIMUM_PEM_BYTES: Final = 1024 * 1024
 
-def listener_context(tls: Tls) -> ssl.SSLContext:
-    """The context of a listener. Raises OSError or ssl.SSLError where certificate and key do not fit.
 
-    With `client_ca` a client may show a certificate: one of another authority ends the connection, none does not.
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """What a listener shows, and whose clients it knows, as PEM: read together, so that they belong together."""
+
+    certificate: bytes
+    key: bytes = field(repr=False)
+    authorities: bytes | None = None
+
+
+def read_pair(tls: Tls) -> Pair:
+    """As the files are now. Raises OSError."""
+    return Pair(
+        certificate=read_regular(tls.certificate, maximum_bytes=MAXIMUM_PEM_BYTES),
+        key=tls.key.value if tls.key.path is None else read_regular(tls.key.path, maximum_bytes=MAXIMUM_PEM_BYTES),
+        authorities=None if tls.client_ca is None else read_regular(tls.client_ca, maximum_bytes=MAXIMUM_PEM_BYTES),
+    )
+
+
+def pair_context(pair: Pair) -> ssl.SSLContext:
+    """The context of a listener. Raises OSError, such as ssl.SSLError, where certificate and key do not fit.
+
+    With authorities a client may show a certificate: one of another authority ends the connection, none does not.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
-    _load(context, tls.certificate, tls.key)
-    if tls.client_ca is not None:
-        context.load_verify_locations(cafile=str(tls.client_ca))
+    with _in_memory(pair.certificate) as certificate:
+        _load(context, certificate, pair.key)
+    if pair.authorities is not None:
+        with _in_memory(pair.authorities) as authorities:
+            context.load_verify_locations(cafile=authorities)
         context.verify_mode = ssl.CERT_OPTIONAL
     return context
+
+
+def listener_context(tls: Tls) -> ssl.SSLContext:
+    """The context of a listener, of the files as they are now. Raises as `read_pair` and `pair_context` do."""
+    return pair_context(read_pair(tls))
+
+
+def expiry(pair: Pair) -> float:
+    """When the first of the pair's own chain is no longer valid, in Unix seconds. Raises ValueError."""
+    chain = load_pem_x509_certificates(pair.certificate)
+    return min(certificate.not_valid_after_utc.timestamp() for certificate in chain)
 
 
 def client_context(ca: Path | None, certificate: ClientCertificate | None) -> ssl.SSLContext:
@@ -36,7 +73,7 @@ def client_context(ca: Path | None, certificate: ClientCertificate | None) -> ss
     context = ssl.create_default_context(cafile=str(ca) if ca is not None else None)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if certificate is not None:
-        _load(context, certificate.certificate, certificate.key)
+        _load(context, str(certificate.certificate), certificate.key.value)
     return context
 
 
@@ -74,12 +111,18 @@ def _words(error: OSError) -> str:
     return (reason or "cannot be used").replace("_", " ").lower()
 
 
-def _load(context: ssl.SSLContext, certificate: Path, key: Secret) -> None:
-    """OpenSSL takes a key by file name only: an anonymous file in memory keeps it off the disk."""
-    descriptor = os.memfd_create("key", os.MFD_CLOEXEC)
-    try:
-        os.write(descriptor, key.value)
+def _load(context: ssl.SSLContext, certificate: str, key: bytes) -> None:
+    with _in_memory(key) as file:
         # Without a password OpenSSL would ask for an encrypted key's on the terminal.
-        context.load_cert_chain(str(certificate), f"/proc/self/fd/{descriptor}", password="")
+        context.load_cert_chain(certificate, file, password="")
+
+
+@contextmanager
+def _in_memory(pem: bytes) -> Iterator[str]:
+    """OpenSSL takes a key by file name only: an anonymous file in memory keeps it off the disk."""
+    descriptor = os.memfd_create("pem", os.MFD_CLOEXEC)
+    try:
+        os.write(descriptor, pem)
+        yield f"/proc/self/fd/{descriptor}"
     finally:
         os.close(descriptor)

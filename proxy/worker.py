@@ -1,19 +1,21 @@
 """One worker: a process that serves the public port, built from settings that its supervisor hands it.
 
-The supervisor and a worker talk over a socket pair: first the settings come down, then a state goes up for each
-question. When the supervisor is gone, the socket ends, and so does the worker.
+The supervisor and a worker talk over a socket pair (`proxy.channel`). When the supervisor is gone, the socket ends, and
+so does the worker.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import pickle
 import signal
 import socket
+import ssl
 import sys
 import time
-from typing import Final
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 
 import msgspec
 import structlog
@@ -22,80 +24,132 @@ import uvloop
 from config.settings import Settings
 from observability.logs import configure_logs
 from proxy.app import Gate, open_gate
-from proxy.channel import Assignment, frame, read_frame
+from proxy.channel import Assignment, Listen, Order, Retire, Tell, Told, frame, read_frame
+from proxy.listening.acceptor import Acceptor
+from proxy.listening.certificate import ShownCertificate
+from proxy.listening.loads import LoadPage, Loads
 from proxy.memory import keep_large_blocks, settle
-from proxy.tls import listener_context
+from proxy.plan import unpack
+from proxy.tls import Pair
 
 _log = structlog.get_logger("saltgate.worker")
 
 
 def main() -> None:
-    """The process's entry: the descriptors of the listening socket and of the socket pair are its two arguments."""
+    """The process's entry: its arguments are descriptors, of the listening socket, the socket pair, and a load page."""
     keep_large_blocks()
-    listening, control = (socket.socket(fileno=int(argument)) for argument in sys.argv[1:3])
+    listening, control, page, *bells = map(int, sys.argv[1:])
     # Ctrl-C and a closed terminal reach every process of a terminal; the supervisor decides what they mean.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    uvloop.run(_run(listening, control))
+    with socket.socket(fileno=listening) as public:
+        uvloop.run(_run(public, socket.socket(fileno=control), LoadPage(page, tuple(bells))))
 
 
-async def _run(listening: socket.socket, control: socket.socket) -> None:
-    reader, writer = await asyncio.open_connection(sock=control)
+async def _run(listening: socket.socket, control: socket.socket, page: LoadPage) -> None:
+    supervisor = Supervision(*await asyncio.open_connection(sock=control))
     try:
-        message = await read_frame(reader)
+        assignment = msgspec.msgpack.decode(await read_frame(supervisor.reader), type=Assignment)
     except (asyncio.IncompleteReadError, ConnectionError):
         return  # the supervisor is gone already
-    # The supervisor is our own process, and the socket pair is private to the two: pickle is a copy, not a protocol.
-    assignment: Assignment = pickle.loads(message)  # noqa: S301
-    settings, instance = assignment.settings, assignment.instance
+    settings, pair = unpack(assignment.packed)
+    instance = assignment.instance
     logs = configure_logs(settings.logs, sys.stdout.buffer, monotonic_ns=time.monotonic_ns, instance=instance)
-    with contextlib.closing(logs):
-        async with open_gate(settings, instance=instance, logs=logs) as gate:
-            await _serve(settings, gate, listening, reader, writer)
+    with contextlib.closing(logs), contextlib.closing(Loads(page, assignment.number)) as loads:
+        async with (
+            open_gate(settings, instance=instance, logs=logs) as gate,
+            _acceptor(settings, pair, gate, listening, loads) as acceptor,
+        ):
+            if assignment.listens:
+                acceptor.open()
+            await _serve(settings, gate, acceptor, supervisor)
 
 
-async def _serve(
-    settings: Settings, gate: Gate, listening: socket.socket, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-) -> None:
-    stop = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, lambda: _signalled(gate, stop))
-    server = await _listen(settings, gate, listening)
+@dataclass(frozen=True, slots=True)
+class Supervision:
+    """The socket pair, and what came over it: `ended` is the supervisor's word or signal, `handed_over` that others
+    have taken over.
+    """
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    handed_over: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def obey(self, gate: Gate, acceptor: Acceptor) -> None:
+        """Until the supervisor is gone: then this worker has ended, too."""
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                match msgspec.msgpack.decode(await read_frame(self.reader), type=Order):
+                    case Tell(number):
+                        self.writer.write(frame(Told(number, gate.state())))
+                        await self.writer.drain()
+                    case Listen():
+                        acceptor.open()
+                    case Retire():
+                        self.handed_over.set()
+        self.ended.set()
+
+    async def say_last(self, gate: Gate) -> None:
+        """What was counted until now, which nobody may ask for any more."""
+        with contextlib.suppress(ConnectionError):
+            self.writer.write(frame(Told(0, gate.state())))
+            await self.writer.drain()
+
+    async def until_end(self) -> None:
+        """Returns when either has been set."""
+        waits = [asyncio.ensure_future(event.wait()) for event in (self.ended, self.handed_over)]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+
+
+@asynccontextmanager
+async def _acceptor(
+    settings: Settings, pair: Pair | None, gate: Gate, listening: socket.socket, loads: Loads
+) -> AsyncIterator[Acceptor]:
+    """It is closed at the end. The certificate of a TLS listener is followed meanwhile."""
+    context, following = _no_tls, None
+    if settings.public.tls is not None and pair is not None:
+        shown = ShownCertificate(settings.public.tls, pair, gate.metrics.certificate)
+        context, following = (lambda: shown.context), asyncio.get_running_loop().create_task(shown.follow())
+    acceptor = Acceptor(listening, loads, gate.front, tls=context, handshake_seconds=settings.timeouts.request)
+    gate.front.lost = acceptor.lost
+    try:
+        yield acceptor
+    finally:
+        acceptor.close()
+        await acceptor.end()
+        if following is not None:
+            following.cancel()
+
+
+def _no_tls() -> ssl.SSLContext | None:
+    return None
+
+
+async def _serve(settings: Settings, gate: Gate, acceptor: Acceptor, supervisor: Supervision) -> None:
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, lambda: _signalled(gate, supervisor.ended))
     settle()
     _log.info("worker.serving")
     async with asyncio.TaskGroup() as tasks:
-        answering = tasks.create_task(_answer_supervisor(gate, reader, writer, stop))
-        await stop.wait()
-        server.close()
-        await gate.drain(settings.drain.limit)
-        answering.cancel()
+        obeying = tasks.create_task(supervisor.obey(gate, acceptor))
+        await supervisor.until_end()
+        acceptor.close()
+        limit = settings.drain.limit
+        if not supervisor.ended.is_set():
+            _log.info("worker.retiring")
+            await gate.retire(limit, supervisor.ended)
+            limit = limit if supervisor.ended.is_set() else 0.0
+        await gate.drain(limit)
+        obeying.cancel()
+    await supervisor.say_last(gate)
     _log.info("worker.stopped")
 
 
-def _signalled(gate: Gate, stop: asyncio.Event) -> None:
+def _signalled(gate: Gate, ended: asyncio.Event) -> None:
     """Once: drain. Again: end what is still open, honestly."""
-    if stop.is_set():
+    if ended.is_set():
         gate.gateway.relay.cut_all()
-    stop.set()
-
-
-async def _listen(settings: Settings, gate: Gate, listening: socket.socket) -> asyncio.Server:
-    loop = asyncio.get_running_loop()
-    tls = None if settings.public.tls is None else listener_context(settings.public.tls)
-    if listening.family == socket.AF_UNIX:
-        return await loop.create_unix_server(gate.front, sock=listening, ssl=tls, backlog=_BACKLOG)
-    return await loop.create_server(gate.front, sock=listening, ssl=tls, backlog=_BACKLOG)
-
-
-_BACKLOG: Final = 2048
-
-
-async def _answer_supervisor(
-    gate: Gate, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, stop: asyncio.Event
-) -> None:
-    """Each question is a number; the answer is the same number and the state."""
-    with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-        while True:
-            number = await read_frame(reader)
-            writer.write(frame(number + msgspec.msgpack.encode(gate.state())))
-            await writer.drain()
-    stop.set()  # the supervisor is gone
+    ended.set()

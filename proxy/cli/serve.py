@@ -9,13 +9,13 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+from config.faults import Fault
 from config.settings import Issuer, Settings
-from proxy.cli.configuration import add_configuration, configured, tell_faults
+from proxy.cli.configuration import add_configuration, tell_faults
 from proxy.cli.local_issuer import OWNER, local_folder, tell_new_owner
-from proxy.engines.kinds import faulty_fields
-from proxy.identity.client_authentication import faulty_client_keys
-from proxy.server import CannotListen, serve
-from proxy.tls import faulty_certificates
+from proxy.reading import read_configuration
+from proxy.server import serve
+from proxy.supervisor.listener import CannotListen
 
 
 class LocalIssuerFailed(Exception):  # noqa: N818 - what the operator reads
@@ -27,15 +27,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    settings = configured(arguments)
-    if settings is None:
-        return 2
-    faults = [*faulty_certificates(settings), *faulty_fields(settings), *faulty_client_keys(settings)]
-    tell_faults(arguments.configuration, faults)
-    if faults:
+    configuration: Path = arguments.configuration
+    reading, settings = read_configuration(configuration)
+    for warning in reading.warnings:
+        sys.stderr.write(f"saltgate: warning: {warning}\n")
+    tell_faults(configuration, (Fault(key, message) for key, message in reading.faults))
+    if reading.plan is None or settings is None:
         return 2
     try:
-        serve(settings, beside=_local_issuers(settings, arguments.configuration))
+        serve(reading.plan, configuration, settings.logs, beside=_local_issuers(settings, configuration))
     except (CannotListen, LocalIssuerFailed) as error:
         sys.stderr.write(f"saltgate: {error}\n")
         return 2

@@ -22,6 +22,8 @@ _REASONS: Final = {status.value: status.phrase.encode("ascii") for status in HTT
 
 # Where the gate leaves the lines that every answer to a request of a browser's page has (`proxy.cross_origin`).
 PAGE_LINES: Final = web.RequestKey("page_lines", bytes)
+# Set where the connection is to end with the answer, though nothing is wrong with it.
+LAST_ANSWER: Final = web.RequestKey("last_answer", bool)
 
 
 class Answer(web.StreamResponse):
@@ -38,7 +40,7 @@ class Answer(web.StreamResponse):
         self._transport: asyncio.Transport | None = request.transport
         self._writer = request.writer
         self._http11 = request.version >= HttpVersion11
-        self._may_stay = request.keep_alive and self._http11 and not last
+        self._may_stay = request.keep_alive and self._http11 and not last and LAST_ANSWER not in request
         self._bodyless = request.method == "HEAD"
         self._page_lines = request.get(PAGE_LINES, b"")
         self._chunked_body = False

@@ -283,6 +283,10 @@ def _head_bytes(waiting: tuple[RawRequestMessage | _ErrInfo, StreamReader]) -> i
     return 0 if isinstance(message, _ErrInfo) else sum(len(name) + len(value) for name, value in message.raw_headers)
 
 
+def _nobody_counts() -> None:
+    """Where nobody shares the load."""
+
+
 class Front(Server):
     """All client connections of one worker."""
 
@@ -298,13 +302,19 @@ class Front(Server):
         """`failed` records a failure that has no request of its own and returns the header lines of its answer.
 
         A client is cut that needs more than `request_seconds` for a head, or takes nothing for `stall_seconds`.
-        `pace` is that of all refusals of this worker.
+        `pace` is that of all refusals of this worker. `lost` is called for each connection that was made, when it is
+        gone.
         """
         super().__init__(handler, handler_cancellation=False)
         self._failed = failed
         self.pace = pace or Pace()
         self.request_seconds = request_seconds
         self.stall_seconds = stall_seconds
+        self.lost: Callable[[], None] = _nobody_counts
+
+    def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
+        super().connection_lost(handler, exc)
+        self.lost()
 
     def __call__(self) -> Downstream:
         return Downstream(self, loop=self._loop)

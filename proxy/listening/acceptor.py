@@ -1,0 +1,181 @@
+"""Takes a worker's connections off the socket that all workers share, in its turn (`proxy.listening.loads`)."""
+
+from __future__ import annotations
+
+import asyncio
+import select
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from proxy.listening.loads import Loads
+
+# In one turn of the loop, so that those who are served already do not wait for a burst of newcomers.
+BATCH: Final = 16
+# How long a worker that rests leaves a connection to the others. Where none of them takes it, they are busy or hang.
+PATIENCE_SECONDS: Final = 0.02
+MOST_AT_ONCE: Final = 64
+# Without descriptors or memory for a connection, the next try is that much later.
+EXHAUSTED_SECONDS: Final = 0.1
+COMPLAINT_SECONDS: Final = 60.0
+
+_log = structlog.get_logger("saltgate.listening")
+
+
+class Acceptor:
+    """See the module. `connection` makes the protocol of a client's connection; `lost` is to be called for each that
+    had been made, when it is gone. `tls` gives the context of each new connection, None for plain ones.
+
+    It takes nothing before `open`, and gives the socket back at `close`.
+    """
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        loads: Loads,
+        connection: Callable[[], asyncio.BaseProtocol],
+        *,
+        tls: Callable[[], ssl.SSLContext | None],
+        handshake_seconds: float,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._listening = listening
+        self._loads = loads
+        self._connection = connection
+        self._tls = tls
+        self._handshake_seconds = handshake_seconds
+        self._connections = 0
+        self._at_once = 1
+        self._beginning: set[asyncio.Task[None]] = set()
+        self._later: asyncio.TimerHandle | None = None
+        self._opened = False
+        self._complained: float | None = None
+
+    def open(self) -> None:
+        """Take connections from now on."""
+        if not self._opened:
+            self._opened = True
+            self._loads.tell(self._connections)
+            self._loop.add_reader(self._loads.bell, self._heard)
+            self._watch()
+
+    def close(self) -> None:
+        """Take no more: what waits in the socket is the others', or refused where they have closed it, too."""
+        if self._opened:
+            self._opened = False
+            self._stop_watching()
+            self._loop.remove_reader(self._loads.bell)
+            self._loads.leave()
+        self._listening.close()
+
+    async def end(self) -> None:
+        """Nothing that has not become a connection by now will."""
+        for task in self._beginning:
+            task.cancel()
+        if self._beginning:
+            await asyncio.wait(self._beginning)
+
+    def lost(self) -> None:
+        self._count(-1)
+
+    def _watch(self) -> None:
+        self._forget_later()
+        self._at_once = 1
+        self._loads.rest(False)
+        self._loop.add_reader(self._listening.fileno(), self._take_some)
+
+    def _stop_watching(self) -> None:
+        self._forget_later()
+        self._loop.remove_reader(self._listening.fileno())
+
+    def _take_some(self) -> None:
+        for _ in range(BATCH):
+            if not self._loads.may_take():
+                self._rest()
+                return
+            if not self._take():
+                return
+
+    def _take(self) -> bool:
+        """Whether there was one to take."""
+        try:
+            connection, _ = self._listening.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return False
+        except OSError as error:
+            self._pause(error)
+            return False
+        connection.setblocking(False)
+        self._count(1)
+        task = self._loop.create_task(self._begin(connection))
+        self._beginning.add(task)
+        task.add_done_callback(self._beginning.discard)
+        return True
+
+    async def _begin(self, connection: socket.socket) -> None:
+        tls = self._tls()
+        try:
+            await self._loop.connect_accepted_socket(
+                self._connection,
+                connection,
+                ssl=tls,
+                ssl_handshake_timeout=None if tls is None else self._handshake_seconds,
+            )
+        except OSError:  # no TLS, another authority's certificate, or gone already
+            connection.close()
+            self._count(-1)
+
+    def _count(self, change: int) -> None:
+        self._connections += change
+        if self._opened:
+            self._loads.tell(self._connections)
+            if change < 0:
+                self._watch_in_turn()
+
+    def _heard(self) -> None:
+        self._loads.heard()
+        self._watch_in_turn()
+
+    def _watch_in_turn(self) -> None:
+        if self._later is not None and self._loads.may_take():
+            self._watch()
+
+    def _rest(self) -> None:
+        """Until the bell, or until it seems that nobody else takes what comes."""
+        self._stop_watching()
+        self._loads.rest(True)
+        self._look_later()
+        self._watch_in_turn()  # perhaps somebody has taken one before he could see that this one rests
+
+    def _look_later(self) -> None:
+        self._later = self._loop.call_later(PATIENCE_SECONDS, self._look)
+
+    def _look(self) -> None:
+        """What waits still is taken: a little at first, for whose turn it is may only be busy."""
+        self._look_later()
+        taken = 0
+        while taken < self._at_once and self._is_waiting() and self._take():
+            taken += 1
+        self._at_once = min(self._at_once * 2, MOST_AT_ONCE) if taken else 1
+
+    def _is_waiting(self) -> bool:
+        looking = select.poll()
+        looking.register(self._listening.fileno(), select.POLLIN)
+        return bool(looking.poll(0))
+
+    def _pause(self, error: OSError) -> None:
+        """A connection that cannot be taken would be told of without end."""
+        now = self._loop.time()
+        if self._complained is None or now - self._complained > COMPLAINT_SECONDS:
+            self._complained = now
+            _log.error("worker.cannot_accept", why=error.strerror, remedy="raise the limit of open files")
+        self._stop_watching()
+        self._later = self._loop.call_later(EXHAUSTED_SECONDS, self._watch)
+
+    def _forget_later(self) -> None:
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None

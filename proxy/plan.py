@@ -1,0 +1,51 @@
+"""What the supervisor knows of a configuration; the settings themselves are bytes to it, which only workers open.
+
+So that a worker of newly installed code gets settings of the same code, though its supervisor is older.
+"""
+
+from __future__ import annotations
+
+import pickle
+
+import msgspec
+
+from config.settings import Settings
+from proxy.tls import Pair
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """A configuration without faults. `fixed` is what only a restart can change, by its dotted key, to be compared.
+
+    It may come from a process of newer code: a field that is added later has a default.
+    """
+
+    public: str
+    admin: str
+    workers: int
+    drain_seconds: float
+    metrics_token: bytes | None
+    fixed: dict[str, str]
+    packed: bytes
+
+    def __repr__(self) -> str:
+        return f"Plan(public={self.public!r}, admin={self.admin!r}, workers={self.workers})"  # the rest holds secrets
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """What came of reading a configuration: a plan, or each fault as key and message. `warnings` are for a person."""
+
+    plan: Plan | None
+    faults: tuple[tuple[str, str], ...]
+    warnings: tuple[str, ...]
+
+
+def pack(settings: Settings, pair: Pair | None) -> bytes:
+    """`pair` is that of the listener as it was read together with the settings."""
+    return pickle.dumps((settings, pair))
+
+
+def unpack(packed: bytes) -> tuple[Settings, Pair | None]:
+    """What `pack` packed. It comes from a process of our own over a pipe of our own: a copy, not a protocol."""
+    settings, pair = pickle.loads(packed)  # noqa: S301
+    assert isinstance(settings, Settings)
+    return settings, pair

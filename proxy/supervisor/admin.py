@@ -1,0 +1,74 @@
+"""The admin listener: one for all workers, answered by the supervisor."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Protocol
+
+from aiohttp import web
+
+from config.addresses import UnixAddress, listen_address
+from observability.exposition import Snapshot, exposition
+from proxy.supervisor.listener import cannot_listen
+
+
+class Served(Protocol):
+    """What the admin listener tells of."""
+
+    @property
+    def metrics_token(self) -> bytes | None:
+        """What a scraper must show now; None: anybody may scrape."""
+        ...
+
+    async def waits_for(self) -> list[str]:
+        """What stands between saltgate and serving; nothing when every worker is ready."""
+        ...
+
+    async def metrics(self) -> Snapshot: ...
+
+
+@asynccontextmanager
+async def admin_listener(listen: str, served: Served) -> AsyncIterator[None]:
+    """It answers while the context is open. Raises CannotListen."""
+    runner = web.AppRunner(_application(served), access_log=None, handle_signals=False)
+    await runner.setup()
+    address = listen_address(listen)
+    try:
+        if isinstance(address, UnixAddress):
+            await web.UnixSite(runner, address.path).start()
+        else:
+            await web.TCPSite(runner, address.host, address.port).start()
+    except OSError as error:
+        await runner.cleanup()
+        raise cannot_listen(listen, error) from error
+    try:
+        yield
+    finally:
+        await runner.cleanup()
+
+
+def _application(served: Served) -> web.Application:
+    async def healthz(_: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def readyz(_: web.Request) -> web.Response:
+        ready = not await served.waits_for()
+        return web.Response(text="ok\n" if ready else "not ready\n", status=200 if ready else 503)
+
+    async def metrics(request: web.Request) -> web.Response:
+        token = served.metrics_token
+        if token is not None and not _shows(request, token):
+            return web.Response(status=401, text="metrics_token required\n", headers={"WWW-Authenticate": "Bearer"})
+        shown = exposition(await served.metrics(), request.headers.get("Accept", ""))
+        return web.Response(body=shown.body, headers={"Content-Type": shown.content_type})
+
+    application = web.Application()
+    application.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", metrics)])
+    return application
+
+
+def _shows(request: web.Request, token: bytes) -> bool:
+    scheme, _, shown = request.headers.get("Authorization", "").partition(" ")
+    return scheme.lower() == "bearer" and hmac.compare_digest(shown.encode("utf-8", "surrogateescape"), token)

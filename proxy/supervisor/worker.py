@@ -1,0 +1,206 @@
+"""One worker as the supervisor sees it: a process, started anew whenever it dies, until it is told to end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import signal
+import socket
+import sys
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+import structlog
+
+from observability.exposition import Snapshot, merge
+from proxy.channel import Assignment, Listen, Order, Retire, Tell, Told, WorkerState, frame, read_frame
+from proxy.listening.loads import LoadPage, Loads
+
+FIRST_RESTART_SECONDS: Final = 0.5
+LONGEST_RESTART_SECONDS: Final = 30.0
+ANSWER_SECONDS: Final = 5.0
+# A worker that has told nothing for so long is stuck. Its start counts as told: imports take seconds on a busy machine.
+HUNG_SECONDS: Final = 60.0
+
+_log = structlog.get_logger("saltgate.server")
+
+
+@dataclass(frozen=True, slots=True)
+class Outfit:
+    """What every worker of a generation gets. `packed` are its settings, `page` is where it tells its load."""
+
+    packed: bytes
+    listening: socket.socket
+    page: LoadPage
+    answer_seconds: float = ANSWER_SECONDS
+    hung_seconds: float = HUNG_SECONDS
+
+
+class Worker:
+    """See the module. Until `listen` it takes no connections.
+
+    `latest` is what the running process last told of its metrics, `retired` what the ended ones had counted; `deaths`
+    how many have ended without being told to.
+    """
+
+    def __init__(self, outfit: Outfit, number: int) -> None:
+        self._outfit = outfit
+        self._number = number
+        self._process: asyncio.subprocess.Process | None = None
+        self._control: asyncio.StreamWriter | None = None
+        self._asked = 0
+        self._waiting: dict[int, asyncio.Future[WorkerState | None]] = {}
+        self._heard = 0.0
+        self._listens = False
+        self._ending = asyncio.Event()
+        self._complained = False
+        self.latest = Snapshot(series=[])
+        self.retired = Snapshot(series=[])
+        self.deaths = 0
+
+    async def keep_running(self) -> None:
+        """Returns when the worker has ended after `retire`, `stop` or `kill`."""
+        pause = FIRST_RESTART_SECONDS
+        loop = asyncio.get_running_loop()
+        while not self._ending.is_set():
+            began = loop.time()
+            try:
+                code: int | None = await self._run_once()
+            except OSError as error:  # no memory, no processes or no descriptors left: the others go on
+                code = None
+                _log.error("worker.not_started", worker=self._number, why=error.strerror)
+            if self._ending.is_set():
+                return
+            self.deaths += 1
+            _log.error("worker.died", worker=self._number, exit_code=code)
+            pause = FIRST_RESTART_SECONDS if loop.time() - began > LONGEST_RESTART_SECONDS else pause
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._ending.wait()
+            pause = min(pause * 2, LONGEST_RESTART_SECONDS)
+
+    async def state(self) -> WorkerState | None:
+        """What the worker says of itself; None where it does not answer in time. One that hangs is killed."""
+        if self._control is None:
+            return None
+        loop = asyncio.get_running_loop()
+        self._asked += 1
+        number = self._asked
+        answer: asyncio.Future[WorkerState | None] = loop.create_future()
+        self._waiting[number] = answer
+        self._order(Tell(number))
+        try:
+            async with asyncio.timeout(self._outfit.answer_seconds):
+                return await answer
+        except TimeoutError:
+            if loop.time() - self._heard > self._outfit.hung_seconds:
+                _log.error("worker.hung", worker=self._number)
+                self._signal(signal.SIGKILL)
+            return None
+        finally:
+            del self._waiting[number]
+
+    def listen(self) -> None:
+        """Take connections, now and after each start."""
+        self._listens = True
+        self._order(Listen())
+
+    def retire(self) -> None:
+        """Others have taken over: end with the last open connection."""
+        self._ending.set()
+        self._order(Retire())
+
+    def stop(self) -> None:
+        """Ask the worker to drain and end; asked again, it cuts what is still open."""
+        self._ending.set()
+        self._signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._ending.set()
+        self._signal(signal.SIGKILL)
+
+    async def _run_once(self) -> int:
+        ours, theirs = socket.socketpair()
+        with contextlib.closing(theirs):
+            try:
+                process = self._process = await self._start(theirs)
+            except OSError:
+                ours.close()
+                raise
+        if self._ending.is_set():
+            self._signal(signal.SIGTERM)
+        instance = f"{socket.gethostname()}-{process.pid}-{secrets.token_hex(3)}"
+        self._heard = asyncio.get_running_loop().time()
+        reader, writer = await asyncio.open_connection(sock=ours)
+        writer.write(frame(Assignment(self._outfit.packed, self._number, instance, self._listens)))
+        self._control = writer
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                hearing = tasks.create_task(self._hear(reader))
+                code = await process.wait()
+                await asyncio.wait((hearing,), timeout=ANSWER_SECONDS)  # its last words may still be on their way
+                hearing.cancel()
+            return code
+        finally:
+            self._ended(writer)
+
+    async def _start(self, control: socket.socket) -> asyncio.subprocess.Process:
+        page = self._outfit.page
+        descriptors = (self._outfit.listening.fileno(), control.fileno(), *page.descriptors)
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-P",  # else the working folder's modules would win over ours
+            "-c",
+            "from proxy.worker import main; main()",
+            *map(str, descriptors),
+            pass_fds=descriptors,
+            stdin=asyncio.subprocess.DEVNULL,
+        )
+
+    def _order(self, order: Order) -> None:
+        if self._control is not None:
+            self._control.write(frame(order))
+
+    async def _hear(self, reader: asyncio.StreamReader) -> None:
+        """Take the worker's answers as they come; one that comes too late still tells that it lives."""
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                message = await read_frame(reader)
+                self._heard = asyncio.get_running_loop().time()
+                self._take(message)
+
+    def _take(self, message: bytes) -> None:
+        try:
+            told = msgspec.msgpack.decode(message, type=Told)
+            self.latest, strange = Snapshot.decode_known(told.state.metrics)
+        except ValueError:
+            self._complain()
+            return
+        if strange:
+            self._complain()
+        waiting = self._waiting.get(told.number)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(told.state)
+
+    def _complain(self) -> None:
+        """The worker is another version: saltgate was installed anew while it runs."""
+        if not self._complained:
+            self._complained = True
+            _log.warning("worker.not_understood", worker=self._number, remedy="restart saltgate for all its metrics")
+
+    def _ended(self, writer: asyncio.StreamWriter) -> None:
+        self._control = self._process = None
+        self.retired, self.latest = merge((self.retired, self.latest.retired())), Snapshot(series=[])
+        with contextlib.closing(Loads(self._outfit.page, self._number)) as loads:
+            loads.leave()
+        writer.close()
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_result(None)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(number)
