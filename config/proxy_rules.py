@@ -1,4 +1,4 @@
-"""What must hold of `[proxies]`: whoever is trusted there can say which certificate a client holds. Pure."""
+"""What must hold of `[proxies]`: whoever is trusted there says what a client holds and where it is. Pure."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ _HEADER_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,63}")
 # Headers with another meaning here, which a client may send.
 _TAKEN: Final = re.compile(
     r"authorization|dpop|x-api-key|api-key|cookie|host|origin|connection|expect|upgrade|transfer-encoding|traceparent"
+    r"|forwarded|x-forwarded-for"
     r"|access-control-.*|content-.*|openai-.*|anthropic-.*|x-saltgate-.*",
     re.IGNORECASE,
 )
@@ -27,6 +28,11 @@ def faults_of_proxies(proxies: Proxies) -> Iterator[Fault]:
         wrong = None if place == UNIX else _wrong_with(place)
         if wrong is not None:
             yield Fault(f"proxies.trusted.{number}", wrong)
+    if not proxies.trusted:
+        if proxies.client_address_header is not None:
+            yield Fault("proxies.client_address_header", "is believed of `trusted` proxies only; list them")
+        if proxies.proxy_protocol:
+            yield Fault("proxies.proxy_protocol", "is asked of `trusted` balancers only; list them")
     name = proxies.client_certificate_header
     if name is None:
         return

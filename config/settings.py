@@ -336,13 +336,21 @@ class Isolation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proxies:
-    """Fronts that end TLS for saltgate. What they say of a client is believed; of anybody else it is ignored."""
+    """What stands between clients and saltgate. What it says of a client is believed; of anybody else it is ignored."""
 
     # Their addresses or networks, such as "10.0.0.0/8"; "unix" is whoever connects to a Unix socket of `public.listen`.
     trusted: tuple[str, ...] = ()
     # The header in which they pass the certificate that a client showed to them, as RFC 9440 has it: the DER in base64
     # between two colons. They must take a header of that name out of what comes from clients.
     client_certificate_header: Text | None = None
+    # The header in which they tell the client's address: "Forwarded" (RFC 7239) or "X-Forwarded-For". They must add to
+    # it, or set it, and take out no other word of their own. Of several proxies in a row list all: the first that is
+    # not listed, from here outwards, is the client.
+    client_address_header: Literal["Forwarded", "X-Forwarded-For"] | None = None
+    # Do they begin each connection with a header of the PROXY protocol (version 1 or 2), before TLS? Then one without
+    # is closed, and what it tells is where the connection comes from: for both headers above, too, which such balancers
+    # pass on as clients wrote them.
+    proxy_protocol: Flag = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -400,6 +408,9 @@ class Telemetry:
     otlp_endpoint: BaseUrl | None = None  # OTLP/HTTP base address, for example http://127.0.0.1:4318.
     otlp_headers: SecretValue | None = None  # Lines of `name: value`, sent with each export.
     service_name: Text = "saltgate"  # Resource attribute service.name.
+    # Do the spans and lines of requests tell the client's address (`client.address`)? Off, because it is a person's,
+    # and what saltgate keeps of a request names no person. The person's subject is in none of them either.
+    client_address: Flag = False
     trace_ratio: Share = 1.0  # The share of ordinary requests whose trace is kept, 0 to 1; failed ones always are.
 
 

@@ -87,6 +87,7 @@ HTTP_ROUTE: Final = "http.route"
 URL_PATH: Final = "url.path"
 URL_SCHEME: Final = "url.scheme"
 SERVER_ADDRESS: Final = "server.address"
+CLIENT_ADDRESS: Final = "client.address"
 SERVER_PORT: Final = "server.port"
 ERROR_TYPE: Final = "error.type"
 HTTP_METHODS: Final = frozenset({"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"})

@@ -113,6 +113,7 @@ class Record:
 
     # On the class, so that a new record sets only what it has.
     linked: LinkedContext | None = None
+    client_address: str | None = None
     issuer: str | None = None
     subject: str | None = None
     client: str | None = None
@@ -179,6 +180,10 @@ class Record:
     def traceparent(self) -> str:
         """The W3C `traceparent` to send upstream: the engine's span becomes a child of our CLIENT span."""
         return f"00-{self.trace_id:032x}-{self.client_span_id:016x}-{'01' if self.sampled else '00'}"
+
+    def came_from(self, address: str | None) -> None:
+        """The client's address, where it is known and the operator wants it told."""
+        self.client_address = address
 
     def link(self, traceparent: str) -> None:
         """A client's own `traceparent` becomes a link. One that W3C Trace Context calls invalid is ignored."""

@@ -62,6 +62,7 @@ class RequestLine(msgspec.Struct, omit_defaults=True, frozen=True):
     salt_epoch: int | None = None
     issuer: str | None = None
     client: str | None = None
+    client_address: str | None = None
     auth_method: str | None = None
     trace_id: str | None = None
     span_id: str | None = None
@@ -128,6 +129,7 @@ def request_line(record: Record, level: str, instance: str | None) -> RequestLin
         salt_epoch=record.salt_epoch,
         issuer=record.issuer,
         client=record.client,
+        client_address=record.client_address,
         auth_method=record.auth_method,
         trace_id=f"{record.trace_id:032x}",
         span_id=f"{record.server_span_id:016x}",

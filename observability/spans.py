@@ -61,6 +61,7 @@ def server_span(record: Record) -> SpanText:
     failed = _is_failure(record)
     attributes = {
         names.HTTP_REQUEST_METHOD: record.method,
+        names.CLIENT_ADDRESS: record.client_address,
         names.URL_SCHEME: record.url_scheme,
         names.HTTP_ROUTE: record.route,
         names.URL_PATH: _path(record),

@@ -12,6 +12,7 @@
     assurance   what is proven of the engines
     reception   the parts of a worker that know callers, and the pages that people see
     entrance    whatever comes to the public listener, before anybody is known
+    peers       where a client is, and whose word counts for that
     listening   how connections come to a worker from the socket that all share
     app         settings → one worker's gate;  worker, supervisor, server  the processes around it;  cli  the commands
     demo        everything embedded, to see what it is for

@@ -44,6 +44,7 @@ from proxy.isolation.remembered import RememberedSalts
 from proxy.isolation.ring import KeyRing
 from proxy.isolation.salt import SaltKey
 from proxy.isolation.unit import Level
+from proxy.peers import ClientAddresses, trusted_proxies
 from proxy.reception import Reception, native_sign_ins, open_desk, open_reception, public_url
 from proxy.refusals import Refusal
 from proxy.relay.downstream import Front
@@ -185,6 +186,7 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
             face=face(settings),
             certificates=own.certificates,
             request_seconds=settings.timeouts.request,
+            addresses=client_addresses(settings) if settings.telemetry.client_address else None,
         )
         gate = Gate(_front(entrance, recorder, settings), entrance, gateway, reception, view, engines, metrics)
         endless = [view.follow(), engines.follow(), reception.personal.tell_uses(), _tell_states(gate)]
@@ -242,6 +244,11 @@ def policy(settings: Settings) -> Policy:
         certificates=client_certificates(settings.public.tls, settings.proxies),
         gates=frozenset((gate.issuer, gate.subject) for gate in settings.gates),
     )
+
+
+def client_addresses(settings: Settings) -> ClientAddresses:
+    """Who is believed about where clients are."""
+    return ClientAddresses(trusted_proxies(settings.proxies), settings.proxies.client_address_header)
 
 
 def face(settings: Settings) -> Face:

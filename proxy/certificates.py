@@ -4,32 +4,30 @@ from __future__ import annotations
 
 import binascii
 import re
-import socket
 import ssl
 from base64 import b64decode, b64encode
-from dataclasses import dataclass
-from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from dataclasses import dataclass, field
 from typing import Final
 
 from aiohttp import web
 
-from config.proxy_rules import UNIX
 from config.settings import Proxies, Tls
+from proxy.peers import Trusted, trusted_proxies
 from proxy.refusals import InvalidRequest
+from proxy.relay.downstream import peer_of
 
 MAXIMUM_CERTIFICATE_CHARACTERS: Final = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientCertificates:
-    """`listener` is whether our own listener asks for one. `header` is the one in which the fronts at `networks` pass a
-    certificate; None: none of them does. `unix` is whether who connects to our Unix socket is such a front.
+    """`listener` is whether our own listener asks for one. `header` is the one in which trusted fronts pass a
+    certificate; None: none of them does.
     """
 
     listener: bool = False
     header: str | None = None
-    networks: tuple[IPv4Network | IPv6Network, ...] = ()
-    unix: bool = False
+    trusted: Trusted = field(default_factory=Trusted)
 
     @property
     def possible(self) -> bool:
@@ -43,32 +41,12 @@ class ClientCertificates:
         front's own. Of everybody else the header is ignored. Raises `InvalidRequest` for a front's header that is not
         exactly one certificate: perhaps it also passes on what a client wrote there.
         """
-        if self.header is not None and self._is_trusted(request):
+        if self.header is not None and self.trusted.holds(peer_of(request)):
             return _forwarded(request.headers.getall(self.header, ()))
         if not self.listener:
             return None
         tls = None if request.transport is None else request.transport.get_extra_info("ssl_object")
         return tls.getpeercert(binary_form=True) if isinstance(tls, ssl.SSLObject) else None
-
-    def _is_trusted(self, request: web.BaseRequest) -> bool:
-        if request.transport is None:
-            return False
-        listening = request.transport.get_extra_info("socket")
-        if listening is None:
-            return False
-        if listening.family == socket.AF_UNIX:
-            return self.unix
-        peer = request.transport.get_extra_info("peername")
-        return isinstance(peer, tuple) and self._holds(str(peer[0]))
-
-    def _holds(self, host: str) -> bool:
-        try:
-            address = ip_address(host)
-        except ValueError:
-            return False
-        if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
-            address = address.ipv4_mapped
-        return any(address in network for network in self.networks)
 
 
 def client_certificates(tls: Tls | None, proxies: Proxies) -> ClientCertificates:
@@ -76,8 +54,7 @@ def client_certificates(tls: Tls | None, proxies: Proxies) -> ClientCertificates
     return ClientCertificates(
         listener=tls is not None and tls.client_ca is not None,
         header=proxies.client_certificate_header,
-        networks=tuple(ip_network(place) for place in proxies.trusted if place != UNIX),
-        unix=UNIX in proxies.trusted,
+        trusted=trusted_proxies(proxies),
     )
 
 

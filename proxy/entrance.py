@@ -16,9 +16,10 @@ from proxy.cross_origin import CrossOrigin
 from proxy.desk import PageAnswer, Visit
 from proxy.gateway import Gateway
 from proxy.identity.native_sign_in import NativeSignIn
+from proxy.peers import ClientAddresses
 from proxy.refusals import Dialect, Draining, EndpointNotAllowed, Refusal
 from proxy.relay.answer import LAST_ANSWER, PAGE_LINES, Answer
-from proxy.relay.downstream import ClientGone
+from proxy.relay.downstream import ClientGone, peer_of
 from proxy.relay.pace import Pace
 from proxy.routes import Page, Preflight, ResourceMetadata, Route, dialect_of, find_route, is_for_people
 from proxy.uploads import FORMS, check_framing, read_upload
@@ -55,6 +56,7 @@ class Entrance:
 
     `pace` is that of refusals, `page_pace` that of our own pages, which are open to everybody: a flood of the one
     delays nobody at the other. `request_seconds` bounds the upload of a form.
+    `addresses` None: where clients are is not told.
     """
 
     gateway: Gateway
@@ -63,6 +65,7 @@ class Entrance:
     face: Face
     certificates: ClientCertificates
     request_seconds: float
+    addresses: ClientAddresses | None = None
     pace: Pace = field(default_factory=Pace)
     page_pace: Pace = field(default_factory=Pace)
     draining: bool = False
@@ -73,14 +76,18 @@ class Entrance:
         target = request.raw_path
         if self.retiring:
             request[LAST_ANSWER] = True
+        address = None
         try:
+            address = self._address(request)
             self._let_page_read(request, target)
             check_framing(request)
             route = self._route(request, target)
         except Refusal as refusal:
             with self.recorder.request(method=request.method, route=None) as record:
+                record.came_from(address)
                 return await self._refused(request, refusal, dialect_of(target), record)
         with self.recorder.request(method=request.method, route=route.name) as record:
+            record.came_from(address)
             try:
                 return await self._serve(request, route, record)
             except Refusal as refusal:
@@ -88,6 +95,14 @@ class Entrance:
             except ClientGone:
                 record.ended("client_gone")
                 return Answer(request)
+
+    def _address(self, request: web.BaseRequest) -> str | None:
+        """Where the client is, if that is to be told. Raises InvalidRequest where a proxy's word is doubtful."""
+        if self.addresses is None:
+            return None
+        lines = () if self.addresses.header is None else request.headers.getall(self.addresses.header, ())
+        client = self.addresses.client(peer_of(request), lines)
+        return None if client is None else str(client)
 
     def _let_page_read(self, request: web.BaseRequest, target: str) -> None:
         """Every answer to this request, also a refusal, says whether a page of another origin may read it."""

@@ -25,10 +25,11 @@ from config.settings import Settings
 from observability.logs import configure_logs
 from proxy.app import Gate, open_gate
 from proxy.channel import Assignment, Listen, Order, Retire, Tell, Told, frame, read_frame
-from proxy.listening.acceptor import Acceptor
+from proxy.listening.acceptor import NOBODY, Acceptor
 from proxy.listening.certificate import ShownCertificate
 from proxy.listening.loads import LoadPage, Loads
 from proxy.memory import keep_large_blocks, settle
+from proxy.peers import trusted_proxies
 from proxy.plan import unpack
 from proxy.tls import Pair
 
@@ -113,7 +114,14 @@ async def _acceptor(
     if settings.public.tls is not None and pair is not None:
         shown = ShownCertificate(settings.public.tls, pair, gate.metrics.certificate)
         context, following = (lambda: shown.context), asyncio.get_running_loop().create_task(shown.follow())
-    acceptor = Acceptor(listening, loads, gate.front, tls=context, handshake_seconds=settings.timeouts.request)
+    acceptor = Acceptor(
+        listening,
+        loads,
+        gate.front,
+        tls=context,
+        beginning_seconds=settings.timeouts.request,
+        balancers=trusted_proxies(settings.proxies) if settings.proxies.proxy_protocol else NOBODY,
+    )
     gate.front.lost = acceptor.lost
     try:
         yield acceptor

@@ -12,6 +12,9 @@ from typing import Final
 import structlog
 
 from proxy.listening.loads import Loads
+from proxy.listening.proxied import read_header
+from proxy.listening.proxy_protocol import NoProxyHeader
+from proxy.peers import Peer, Trusted, address_of, unmapped
 
 # In one turn of the loop, so that those who are served already do not wait for a burst of newcomers.
 BATCH: Final = 16
@@ -22,12 +25,17 @@ MOST_AT_ONCE: Final = 64
 EXHAUSTED_SECONDS: Final = 0.1
 COMPLAINT_SECONDS: Final = 60.0
 
+NOBODY: Final = Trusted()
+
 _log = structlog.get_logger("saltgate.listening")
 
 
 class Acceptor:
-    """See the module. `connection` makes the protocol of a client's connection; `lost` is to be called for each that
+    """See the module. `connection` makes the protocol of a connection from a peer; `lost` is to be called for each that
     had been made, when it is gone. `tls` gives the context of each new connection, None for plain ones.
+
+    Connections of `balancers` begin with a header of the PROXY protocol that tells the peer. One of theirs without it,
+    or a header that is not whole within `beginning_seconds`, ends the connection. Nobody else is asked for one.
 
     It takes nothing before `open`, and gives the socket back at `close`.
     """
@@ -36,17 +44,19 @@ class Acceptor:
         self,
         listening: socket.socket,
         loads: Loads,
-        connection: Callable[[], asyncio.BaseProtocol],
+        connection: Callable[[Peer], asyncio.BaseProtocol],
         *,
         tls: Callable[[], ssl.SSLContext | None],
-        handshake_seconds: float,
+        beginning_seconds: float,
+        balancers: Trusted = NOBODY,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._listening = listening
         self._loads = loads
         self._connection = connection
         self._tls = tls
-        self._handshake_seconds = handshake_seconds
+        self._beginning_seconds = beginning_seconds
+        self._balancers = balancers
         self._connections = 0
         self._at_once = 1
         self._beginning: set[asyncio.Task[None]] = set()
@@ -102,7 +112,7 @@ class Acceptor:
     def _take(self) -> bool:
         """Whether there was one to take."""
         try:
-            connection, _ = self._listening.accept()
+            connection, address = self._listening.accept()
         except (BlockingIOError, ConnectionAbortedError):
             return False
         except OSError as error:
@@ -110,23 +120,39 @@ class Acceptor:
             return False
         connection.setblocking(False)
         self._count(1)
-        task = self._loop.create_task(self._begin(connection))
+        task = self._loop.create_task(self._begin(connection, _peer(connection, address)))
         self._beginning.add(task)
         task.add_done_callback(self._beginning.discard)
         return True
 
-    async def _begin(self, connection: socket.socket) -> None:
-        tls = self._tls()
+    async def _begin(self, connection: socket.socket, peer: Peer) -> None:
         try:
+            if self._balancers.holds(peer):
+                peer = await self._told(connection, peer)
+            tls = self._tls()
             await self._loop.connect_accepted_socket(
-                self._connection,
+                lambda: self._connection(peer),
                 connection,
                 ssl=tls,
-                ssl_handshake_timeout=None if tls is None else self._handshake_seconds,
+                ssl_handshake_timeout=None if tls is None else self._beginning_seconds,
             )
-        except OSError:  # no TLS, another authority's certificate, or gone already
-            connection.close()
-            self._count(-1)
+        except NoProxyHeader as error:
+            _log.warning(
+                "worker.no_proxy_header", why=str(error), remedy="let the balancer send it, or do not trust it"
+            )
+            self._give_up(connection)
+        except OSError:  # no TLS, another authority's certificate, too slow, or gone already
+            self._give_up(connection)
+
+    async def _told(self, connection: socket.socket, balancer: Peer) -> Peer:
+        """The peer that a balancer tells; itself, where it does not tell one."""
+        async with asyncio.timeout(self._beginning_seconds):
+            told = (await read_header(connection)).address
+        return balancer if told is None else unmapped(told)
+
+    def _give_up(self, connection: socket.socket) -> None:
+        connection.close()
+        self._count(-1)
 
     def _count(self, change: int) -> None:
         self._connections += change
@@ -179,3 +205,9 @@ class Acceptor:
         if self._later is not None:
             self._later.cancel()
             self._later = None
+
+
+def _peer(connection: socket.socket, address: object) -> Peer:
+    if connection.family == socket.AF_UNIX:
+        return "unix"
+    return address_of(str(address[0])) if isinstance(address, tuple) else None

@@ -9,6 +9,7 @@ takes nothing is cut after a while, whether its answer still runs or only waits 
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
 from itertools import islice
 from typing import Final, Protocol
@@ -20,6 +21,7 @@ from aiohttp.streams import EMPTY_PAYLOAD
 from aiohttp.web_protocol import _ErrInfo
 from aiohttp.web_server import Server
 
+from proxy.peers import Peer, address_of
 from proxy.refusals import Dialect, DoubtfulFraming, GateError, Refusal
 from proxy.relay.answer import Answer
 from proxy.relay.pace import Pace
@@ -62,10 +64,11 @@ class Downstream(web.RequestHandler):
         "_wire",
         "gone",
         "listener",
+        "peer",
         "stall_seconds",
     )
 
-    def __init__(self, front: Front, *, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, front: Front, *, loop: asyncio.AbstractEventLoop, peer: Peer = None) -> None:
         super().__init__(
             front,
             loop=loop,
@@ -87,6 +90,7 @@ class Downstream(web.RequestHandler):
         self.gone = False
         self.listener: Listener | None = None
         self.stall_seconds = front.stall_seconds
+        self.peer = peer
 
     @property
     def idle(self) -> bool:
@@ -101,6 +105,8 @@ class Downstream(web.RequestHandler):
         super().connection_made(transport)
         assert self.transport is not None
         self._wire = self.transport
+        if self.peer is None:
+            self.peer = _peer(self._wire)
         self._wire.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
 
     def connection_lost(self, exc: BaseException | None) -> None:
@@ -283,6 +289,20 @@ def _head_bytes(waiting: tuple[RawRequestMessage | _ErrInfo, StreamReader]) -> i
     return 0 if isinstance(message, _ErrInfo) else sum(len(name) + len(value) for name, value in message.raw_headers)
 
 
+def peer_of(request: web.BaseRequest) -> Peer:
+    """Where the request's connection comes from."""
+    connection = request.protocol
+    return connection.peer if isinstance(connection, Downstream) else None
+
+
+def _peer(wire: asyncio.Transport) -> Peer:
+    connection = wire.get_extra_info("socket")
+    if connection is not None and connection.family == socket.AF_UNIX:
+        return "unix"
+    address = wire.get_extra_info("peername")
+    return address_of(str(address[0])) if isinstance(address, tuple) else None
+
+
 def _nobody_counts() -> None:
     """Where nobody shares the load."""
 
@@ -316,8 +336,9 @@ class Front(Server):
         super().connection_lost(handler, exc)
         self.lost()
 
-    def __call__(self) -> Downstream:
-        return Downstream(self, loop=self._loop)
+    def __call__(self, peer: Peer = None) -> Downstream:
+        """A connection from `peer`; None: the other end of its transport."""
+        return Downstream(self, loop=self._loop, peer=peer)
 
     @property
     def downstreams(self) -> list[Downstream]:

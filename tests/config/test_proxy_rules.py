@@ -63,3 +63,30 @@ def test_the_authorities_of_clients_are_a_file_that_is_there(tmp_path: Path) -> 
         (tmp_path / name).write_text("anything")
     tls = {"certificate": "cert.pem", "key": {"file": "key.pem"}, "client_ca": "gone.pem"}
     assert list(faults(tmp_path, changed("public.tls", tls))) == ["public.tls.client_ca"]
+
+
+def test_what_proxies_tell_of_addresses_loads_as_it_is_written_and_is_off(tmp_path: Path) -> None:
+    written = table(trusted=["unix"], client_address_header="Forwarded", proxy_protocol=True)
+    found = loaded(tmp_path, written).settings.proxies
+    assert (found.client_address_header, found.proxy_protocol) == ("Forwarded", True)
+    plain = loaded(tmp_path, good_table()).settings
+    assert (plain.proxies.client_address_header, plain.proxies.proxy_protocol) == (None, False)
+    assert plain.telemetry.client_address is False
+
+
+def test_addresses_that_nobody_may_tell_are_a_fault(tmp_path: Path) -> None:
+    found = faults(tmp_path, table(client_address_header="Forwarded", proxy_protocol=True))
+    assert list(found) == ["proxies.client_address_header", "proxies.proxy_protocol"]
+
+
+@pytest.mark.parametrize("name", ["forwarded", "X-Real-IP", "", True])
+def test_another_header_of_addresses_is_a_fault(tmp_path: Path, name: object) -> None:
+    assert list(faults(tmp_path, table(trusted=["unix"], client_address_header=name))) == [
+        "proxies.client_address_header"
+    ]
+
+
+@pytest.mark.parametrize("name", ["Forwarded", "x-forwarded-for"])
+def test_a_certificate_does_not_come_in_a_header_of_addresses(tmp_path: Path, name: str) -> None:
+    found = faults(tmp_path, table(trusted=["unix"], client_certificate_header=name))
+    assert list(found) == ["proxies.client_certificate_header"]

@@ -8,12 +8,14 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, closing
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 
 import pytest
 
-from proxy.listening.acceptor import Acceptor
+from proxy.listening.acceptor import NOBODY, Acceptor
 from proxy.listening.loads import LoadPage, Loads, load_page
+from proxy.peers import Peer, Trusted
 from proxy.tls import client_context, listener_context
 from tests.proxy.test_tls import Authority
 
@@ -52,14 +54,27 @@ class Connection(asyncio.Protocol):
 
 
 class Worker:
-    """An acceptor and how many connections it holds."""
+    """An acceptor, how many connections it holds, and where each came from."""
 
     def __init__(
-        self, listening: socket.socket, loads: Loads, tls: Callable[[], ssl.SSLContext | None] = lambda: None
+        self,
+        listening: socket.socket,
+        loads: Loads,
+        *,
+        tls: Callable[[], ssl.SSLContext | None] = lambda: None,
+        balancers: Trusted = NOBODY,
+        beginning_seconds: float = 5.0,
     ) -> None:
         self.open = 0
+        self.peers: list[Peer] = []
         self.loads = loads
-        self.acceptor = Acceptor(listening, loads, lambda: Connection(self), tls=tls, handshake_seconds=5.0)
+        self.acceptor = Acceptor(
+            listening, loads, self._connection, tls=tls, beginning_seconds=beginning_seconds, balancers=balancers
+        )
+
+    def _connection(self, peer: Peer) -> Connection:
+        self.peers.append(peer)
+        return Connection(self)
 
 
 @asynccontextmanager
@@ -224,3 +239,108 @@ async def test_a_client_whose_handshake_fails_is_forgotten(
         await until(lambda: worker.acceptor._connections == 0)
         worker.acceptor.close()
         await worker.acceptor.end()
+
+
+V1 = b"PROXY TCP4 192.0.2.7 127.0.0.1 56324 443\r\n"
+LOOPBACK = Trusted((ip_network("127.0.0.0/8"),))
+
+
+@asynccontextmanager
+async def balanced(
+    listening: socket.socket,
+    page: LoadPage,
+    *,
+    trusted: Trusted = LOOPBACK,
+    tls: Callable[[], ssl.SSLContext | None] = lambda: None,
+    beginning_seconds: float = 5.0,
+) -> AsyncIterator[Worker]:
+    """A worker behind a balancer that begins connections with the PROXY protocol."""
+    with closing(Loads(page, 0)) as loads:
+        worker = Worker(listening.dup(), loads, tls=tls, balancers=trusted, beginning_seconds=beginning_seconds)
+        worker.acceptor.open()
+        try:
+            yield worker
+        finally:
+            worker.acceptor.close()
+            await worker.acceptor.end()
+
+
+async def echoed(listening: socket.socket, *pieces: bytes) -> bytes:
+    """What comes back for the pieces, sent one after the other; empty: the connection was closed."""
+    reader, writer = await asyncio.open_connection(*listening.getsockname())
+    try:
+        for piece in pieces:
+            writer.write(piece)
+            await asyncio.sleep(0.01)
+        async with asyncio.timeout(5):
+            return await reader.read(64)
+    except ConnectionError:
+        return b""
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize("size", [1, 5, 15, 100])
+async def test_the_peer_is_what_a_trusted_balancer_tells_and_what_follows_is_the_clients(
+    listening: socket.socket, page: LoadPage, size: int
+) -> None:
+    async with balanced(listening, page) as worker:
+        data = V1 + b"hello"
+        pieces = [data[at : at + size] for at in range(0, len(data), size)]
+        answer = await echoed(listening, *pieces)
+        assert b"hello".startswith(answer)
+        assert answer
+        assert worker.peers == [ip_address("192.0.2.7")]
+        await until(lambda: worker.acceptor._connections == 0)
+
+
+async def test_a_balancer_that_speaks_for_itself_is_the_peer(listening: socket.socket, page: LoadPage) -> None:
+    async with balanced(listening, page) as worker:
+        assert await echoed(listening, b"PROXY UNKNOWN\r\nhello") == b"hello"
+        assert worker.peers == [ip_address("127.0.0.1")]
+
+
+@pytest.mark.parametrize("sent", [b"GET / HTTP/1.1\r\n\r\n", b"PROXY TCP4 nonsense\r\n", b"\x16\x03\x01" + bytes(60)])
+async def test_a_trusted_balancer_without_a_header_is_cut_off(
+    listening: socket.socket, page: LoadPage, sent: bytes
+) -> None:
+    async with balanced(listening, page) as worker:
+        assert await echoed(listening, sent) == b""
+        assert worker.peers == []
+        await until(lambda: worker.acceptor._connections == 0)
+
+
+async def test_a_header_that_does_not_come_is_not_waited_for_without_end(
+    listening: socket.socket, page: LoadPage
+) -> None:
+    async with balanced(listening, page, beginning_seconds=0.2) as worker:
+        assert await echoed(listening, V1[:20]) == b""
+        await until(lambda: worker.acceptor._connections == 0)
+        assert await echoed(listening, V1 + b"x") == b"x"  # it held up nobody
+
+
+async def test_whoever_is_not_trusted_is_taken_at_his_word_for_nothing(
+    listening: socket.socket, page: LoadPage
+) -> None:
+    async with balanced(listening, page, trusted=Trusted((ip_network("10.0.0.0/8"),))) as worker:
+        assert await echoed(listening, V1) == V1  # to the parser of requests, which refuses it
+        assert worker.peers == [ip_address("127.0.0.1")]
+
+
+async def test_tls_begins_after_the_header(listening: socket.socket, page: LoadPage, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    context = listener_context(authority.tls("127.0.0.1"))
+    async with balanced(listening, page, tls=lambda: context) as worker:
+        loop = asyncio.get_running_loop()
+        client = socket.socket()
+        client.setblocking(False)
+        await loop.sock_connect(client, listening.getsockname())
+        await loop.sock_sendall(client, V1)
+        reader, writer = await asyncio.open_connection(
+            sock=client, ssl=client_context(authority.file, None), server_hostname="127.0.0.1"
+        )
+        writer.write(b"x")
+        assert await reader.read(1) == b"x"
+        assert worker.peers == [ip_address("192.0.2.7")]
+        writer.close()
+        await until(lambda: worker.acceptor._connections == 0)
