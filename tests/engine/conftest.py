@@ -37,6 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--engine-reuse-barred", metavar="URL", help="use this running engine with saltgate's barrier inside"
     )
+    group.addoption("--engine-reuse-second", metavar="URL", help="use this running engine as the second replica")
     group.addoption("--engine-reuse-images", metavar="URL", help="use this running engine, whose model takes images")
     group.addoption("--engine-required", action="store_true", help="fail, not skip, where no engine can be installed")
     group.addoption("--engine-record", action="store_true", help="write tests/engine/captures anew")
@@ -62,6 +63,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     skipped = [str(report.longrepr) for report in terminalreporter.getreports("skipped")]
     if any(NO_ENGINE in reason for reason in skipped):
         terminalreporter.section(NO_ENGINE, red=True)
+    for compared in report.comparisons(terminalreporter):
+        terminalreporter.section("two replicas: where requests go, and what is reused")
+        terminalreporter.write_line(compared)
     measured = report.measured(terminalreporter)
     file = terminalreporter.config.getoption("engine_report", None)
     if measured is not None:
@@ -82,6 +86,18 @@ def vllm(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) 
         yield Vllm(named)
         return
     with _one_for_all_workers(_shared_folder(tmp_path_factory), pytestconfig) as url:
+        yield Vllm(url)
+
+
+@pytest.fixture(scope="session")
+def second_vllm(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vllm]:
+    """Another engine like `vllm`, for tests of several replicas."""
+    named = pytestconfig.getoption("engine_reuse_second", None)
+    if named:
+        assert is_healthy(named), f"--engine-reuse-second: {named}/health does not answer"
+        yield Vllm(named)
+        return
+    with _started(tmp_path_factory.mktemp("second") / "vllm.log", pytestconfig) as url:
         yield Vllm(url)
 
 

@@ -19,6 +19,7 @@ from typing import Final
 import pytest
 
 PROPERTY: Final = "engine measurement"
+COMPARISON: Final = "comparison of choices"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,12 @@ def measured(reporter: pytest.TerminalReporter) -> Measurement | None:
     """The measurement of this run, where its test was among those that passed."""
     found = [text for r in reporter.getreports("passed") for name, text in r.user_properties if name == PROPERTY]
     return measurement_from_json(str(found[-1])) if found else None
+
+
+def comparisons(reporter: pytest.TerminalReporter) -> list[str]:
+    """The tables that compare how replicas are chosen, of the tests that passed and of those that did not."""
+    reports = [*reporter.getreports("passed"), *reporter.getreports("failed")]
+    return [str(text) for report in reports for name, text in report.user_properties if name == COMPARISON]
 
 
 def table(measurement: Measurement) -> str:

@@ -185,7 +185,7 @@ async def test_a_connection_that_is_too_old_ends_its_answer_and_takes_no_other()
         await asyncio.sleep(0.2)
         go_on.set()
         assert (await asked).body == ANSWER
-        assert pool.idle_leg() is None
+        assert not pool._idle
         assert await engine.peer_closed() == "fin"
 
 
