@@ -298,15 +298,17 @@ class Gateway:
         record.asked(request.endpoint.operation.value, request.model, request.stream)
         unit = scope.unit(request.model, content)
         record.scoped(scope.workspace, scope.project, scope.collection, str(unit))
+        several = len(destination.pools) > 1
         if request.endpoint.salt is None:
             record.stage("stamp", time.perf_counter() - began)
+            destination = replace(destination, border=str(unit)) if several else destination
             return count(request, request_id=record.request_id), destination
         salt = self.salts.salt(unit, admission.snapshot.ring, self.wall_clock())
         if asked.presented is not None:
             salt = self.salts.keys.within(salt, asked.presented)
         record.stamped(salt.fingerprint, salt.key_id, salt.epoch)
         stamped = stamp(request, salt, request_id=record.request_id, show_reuse=scope.show_reuse)
-        if len(destination.pools) > 1:
+        if several:
             destination = replace(destination, border=salt.fingerprint, beginning=beginning(request, salt))
         record.stage("stamp", time.perf_counter() - began)
         return stamped, destination

@@ -30,7 +30,8 @@ class End(Enum):
     """How an exchange ended, for the gate to draw its conclusion from."""
 
     COMPLETE = "complete"
-    UNSENT = "unsent"  # nothing can have begun: it may be sent elsewhere
+    UNREACHABLE = "unreachable"  # there was no connection to send it on
+    UNSENT = "unsent"  # it was never written whole: nothing can have begun
     SILENT = "silent"
     UNANSWERED = "unanswered"
     BAD_ANSWER = "bad_answer"

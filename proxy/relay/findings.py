@@ -26,9 +26,9 @@ def finding(end: End, exchange: Exchange) -> Finding:
     leash broke as well, or the request did it.
     """
     match end:
-        case End.UNSENT:
+        case End.UNREACHABLE:
             return Finding.UNREACHABLE
-        case End.SILENT | End.UNANSWERED | End.BAD_ANSWER | End.CONTENT_CODING:
+        case End.UNSENT | End.SILENT | End.UNANSWERED | End.BAD_ANSWER | End.CONTENT_CODING:
             return Finding.FAILED
         case End.TIMEOUT if not exchange.begun:
             return Finding.FAILED

@@ -5,10 +5,11 @@ some seconds, and while it does one failure is enough to eject it again (Envoy's
 proof goes on meanwhile, by connections of its own, and is not touched.
 
 Who can make a replica fail must not be able to take it from everybody. A connection that cannot be made is nobody's
-doing and counts for all. An answer that is a failure (5xx), or none in time, may be the request's own doing: it counts
-for the border whose request it was, and ejects the replica for that border alone, until a second border finds the same.
-Never counted: what the caller got wrong (4xx), a caller who left, and "busy" (429, 503): an engine that is full is not
-broken, and the others would be full the sooner for taking its share.
+doing and counts for all. What comes after that may be the request's own doing: a connection that breaks, be it while
+the request is written, an answer that is a failure (5xx), or none in time. It counts for the border whose request it
+was, and ejects the replica for that border alone, until a second border finds the same. Never counted: what the caller
+got wrong (4xx), a caller who left, and "busy" (429, 503): an engine that is full is not broken, and the others would be
+full the sooner for taking its share.
 """
 
 from __future__ import annotations
@@ -84,8 +85,8 @@ class Outliers:
             standing.failures = 0
 
     def unreachable(self, replica: str, among: Collection[str], now: float) -> float | None:
-        """No connection to it could be made, or none that took a request. `among` are the replicas that could have
-        been asked. The seconds for which it is ejected by this; None where it is not.
+        """No connection to it could be made. `among` are the replicas that could have been asked. The seconds for which
+        it is ejected by this; None where it is not.
         """
         standing = self._for_all.setdefault(replica, _Standing())
         return self._eject(replica, among, now) if standing.failed(now) else None

@@ -55,6 +55,7 @@ _STREAM: Final = (
 )
 # An engine's refusal that is about the request itself, so the client must read it.
 _CLIENTS_FAULT: Final = frozenset({400, 413, 422})
+_NOT_BEGUN: Final = frozenset({End.UNREACHABLE, End.UNSENT})
 
 _log = structlog.get_logger("saltgate.engines")
 
@@ -149,14 +150,14 @@ class Relay:
             finally:
                 pool.outstanding -= 1
             self._judge(finding(end, exchange), pool, destination)
-            if end is not End.UNSENT or self._is_over(exchange):
+            if end not in _NOT_BEGUN or self._is_over(exchange):
                 return end
         if exchange.was_sent:
             return End.SILENT
         raise EngineUnavailable("No engine that serves this model can be reached. Try again in a moment.")
 
     async def _at(self, pool: Pool, exchange: Exchange, record: Record, connect_seconds: float) -> End:
-        """How it ended at one replica. UNSENT: no connection could be made, or it broke before all was written."""
+        """How it ended at one replica."""
         leg = None if exchange.was_sent else pool.idle_leg()
         if leg is not None:
             end = await self._send(exchange, leg, pool, record)
@@ -169,7 +170,7 @@ class Relay:
             if end is End.UNSENT and not self._is_over(exchange):
                 exchange.retriable(end)
             return end
-        return exchange.done.result() if exchange.done.done() else End.UNSENT
+        return exchange.done.result() if exchange.done.done() else End.UNREACHABLE
 
     def _is_over(self, exchange: Exchange) -> bool:
         """Whether nobody waits for it any more, so that it is not begun anew."""
@@ -215,7 +216,7 @@ class Relay:
             return answer
         if end is End.CLIENT_GONE:
             raise ClientGone
-        if end is End.UNSENT:  # it is not tried elsewhere, because nobody waits for it any more
+        if end in _NOT_BEGUN:  # it is not tried elsewhere, because nobody waits for it any more
             raise exchange.cut_by or (ClientGone() if exchange.abandoned else _draining())
         whole = exchange.whole
         if end in (End.REVOKED, End.TIMEOUT) and exchange.cut_by is not None:

@@ -148,6 +148,23 @@ async def test_nothing_is_sent_but_to_the_address_that_the_leash_is_at() -> None
         pool.close()
 
 
+async def test_behind_tls_too_nothing_is_sent_but_to_the_address_that_the_leash_is_at(tmp_path: Path) -> None:
+    authority, server = certificate(tmp_path, "127.0.0.1")
+    async with (
+        RawEngine(GOOD, tls=server) as proven,
+        RawEngine(GOOD, tls=server, listen=("127.0.0.2", proven.port)) as other,
+    ):
+        names = Names("127.0.0.1")
+        context = client_context(authority, None)
+        context.check_hostname = False  # the certificate is of an address; what counts here is where it is connected to
+        pool = Pool(Address(host=NAME, port=proven.port, tls=context), connect_seconds=5.0, lookup=names)
+        async with leash(pool, lambda: None):
+            names.says = ("127.0.0.2",)
+            assert (await ask(pool, request(), seconds=5.0)).body == ANSWER
+        assert (len(proven.requests), len(other.requests)) == (1, 0)
+        pool.close()
+
+
 @pytest.mark.parametrize(
     ("says", "moved"),
     [(("127.0.0.1",), False), (("127.0.0.9", "127.0.0.1"), False), (("127.0.0.9",), True), ((), False)],

@@ -24,6 +24,7 @@ from tests.parts.raw_engine import RawEngine, Reset, Send, json_answer
 from tests.parts.redis_server import RedisServer
 from tests.proxy.engines.asking import body_of, stamped
 from tests.proxy.relay.relay_parts import ANSWER, nothing_held
+from tests.proxy.relay.test_failover import LostPool
 
 GOOD = (Send(json_answer(ANSWER)),)
 BAD = (Send(json_answer(b'{"error":{"message":"no"}}', "500 Internal Server Error")),)
@@ -216,6 +217,26 @@ class TestOutliers:
             assert not [line for line in bed.lines() if line["event"] == "engine.ejected"]
             assert min(len(first.requests), len(second.requests)) > FAILURES
 
+    async def test_requests_at_which_every_connection_breaks_keep_no_other_border_away(
+        self, redis: RedisServer, tmp_path: Path
+    ) -> None:
+        """As with a proxy before each replica that breaks off what it finds too long."""
+        async with (
+            RawEngine(GOOD) as first,
+            RawEngine(GOOD) as second,
+            gate_before(redis, tmp_path, (first, second)) as bed,
+        ):
+            replicas = bed.gate.engines.engines[0].replicas
+            sound = [replica.pool for replica in replicas]
+            for replica in replicas:
+                replica.pool = LostPool(replica.pool.address, connect_seconds=5.0)
+            assert set(await send(bed, FAILURES * 4)) == {503}
+            for replica, pool in zip(replicas, sound, strict=True):
+                replica.pool = pool
+            assert not [line for line in bed.lines() if line["event"] == "engine.ejected"]
+            assert set(await send(bed, 30, subject="u-bob-0002", project="hermes")) == {200}
+            assert min(len(first.requests), len(second.requests)) > 0
+
     async def test_the_only_replica_is_never_ejected(self, redis: RedisServer, tmp_path: Path) -> None:
         async with RawEngine(*[BAD] * 30, GOOD) as engine, gate_before(redis, tmp_path, (engine,)) as bed:
             assert set(await send(bed, 30)) == {502}
@@ -252,7 +273,8 @@ class Ended:
 @pytest.mark.parametrize(
     ("end", "status", "found"),
     [
-        (End.UNSENT, 0, Finding.UNREACHABLE),
+        (End.UNREACHABLE, 0, Finding.UNREACHABLE),
+        (End.UNSENT, 0, Finding.FAILED),
         (End.SILENT, 0, Finding.FAILED),
         (End.UNANSWERED, 0, Finding.FAILED),
         (End.BAD_ANSWER, 0, Finding.FAILED),
