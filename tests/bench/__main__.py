@@ -71,7 +71,7 @@ def _cases(arguments: argparse.Namespace, stage: Stage, absent: list[str]) -> It
 def _proxies(stack: ExitStack, stage: Stage, engine_port: int, binaries: Binaries, absent: list[str]) -> list[Proxy]:
     """saltgate with a collector, and whatever else is installed."""
     collector = stack.enter_context(mock_engine(stage.programs, stage.folder))
-    setting = gate.Setting((engine_port,), collector=collector.port)
+    setting = gate.Setting({gate.MODEL: (engine_port,)}, collector=collector.port)
     proxies = [stack.enter_context(gate.served(stage, setting)).proxy()]
     for opener in beside(binaries):
         try:

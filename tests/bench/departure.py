@@ -38,7 +38,7 @@ def departures(stage: Stage) -> list[Figure]:
 async def _all_kinds(stage: Stage) -> dict[tuple[Moment, Way], list[float]]:
     with ExitStack() as stack:
         async with moment_engine() as engine:
-            opening = gate.served(stage, gate.Setting((engine.port,)), "departure")
+            opening = gate.served(stage, gate.Setting({gate.MODEL: (engine.port,)}), "departure")
             served = await asyncio.to_thread(stack.enter_context, opening)
             return {
                 (moment, way): [await _delay_ms(engine, served.port, stage.token, moment, way) for _ in range(TRIALS)]

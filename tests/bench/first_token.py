@@ -19,7 +19,7 @@ def first_token(stage: Stage) -> list[Figure]:
     """Interleaved: direct, through the gate, direct, …"""
     with (
         mock_engine(stage.programs, stage.folder) as engine,
-        gate.served(stage, gate.Setting((engine.port,)), "first-token") as served,
+        gate.served(stage, gate.Setting({gate.MODEL: (engine.port,)}), "first-token") as served,
     ):
         engine.set("n=2&t=0&d=0&j=0&y=0")
         words = ("-A", str(stage.tokens), *_ONE_AFTER_THE_OTHER)

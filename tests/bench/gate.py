@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,26 +12,31 @@ from typing import Final
 
 from tests.bench.load import process
 from tests.bench.machine import GATEWAY_CORE, children
-from tests.bench.proxies import SALTGATE, Proxy, until_served
+from tests.bench.proxies import SALTGATE, Proxy, until_answered, until_served
 from tests.bench.stage import SUBJECTS, Stage
 from tests.parts.redis_server import free_port
 
+MODEL: Final = "mock"
 COMMAND: Final = (sys.executable, "-c", "from proxy.cli import main; main()")
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What differs between the gates of one run. `directory` is a whole directory file, by default that of one project
-    with all the people of the stage; it is kept in the Redis database `database`. `more` is further TOML.
+    """What differs between the gates of one run.
+
+    `engines` are the replicas' ports by the model that they serve. `directory` is a whole directory file, by default
+    that of one project with all the people of the stage; it is kept in the Redis database `database`. Without `cores`
+    the gate runs where it likes. `more` is further TOML.
     """
 
-    engines: Sequence[int]
+    engines: Mapping[str, Sequence[int]]
     directory: str | None = None
     database: int = 0
     collector: int | None = None
     workers: int = 1
     cores: Sequence[int] = (GATEWAY_CORE,)
     more: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +73,11 @@ def served(stage: Stage, setting: Setting, name: str = "gate") -> Iterator[Serve
     directory = one_project(stage.mint.issuer) if setting.directory is None else setting.directory
     _import(stage.folder / f"{name}-directory.toml", directory, configuration)
     log = stage.folder / f"{name}.log"
-    cores = ",".join(map(str, setting.cores))
-    with process("taskset", "-c", cores, *COMMAND, "serve", "-c", str(configuration), log=log) as running:
-        until_served(name, port, stage.token, log, seconds=60)
+    pinned = ("taskset", "-c", ",".join(map(str, setting.cores))) if setting.cores else ()
+    with process(*pinned, *COMMAND, "serve", "-c", str(configuration), log=log, env=setting.environment) as running:
+        # First the one, then the other: every worker is ready, and a request comes through.
+        until_answered(name, f"http://127.0.0.1:{admin_port}/readyz", {}, log, seconds=60)
+        until_served(name, port, stage.token, log)
         yield Served(port, admin_port, running.pid, log, configuration)
 
 
@@ -81,14 +88,13 @@ def _import(file: Path, directory: str, configuration: Path) -> None:
 
 
 def _configuration(stage: Stage, setting: Setting, port: int, admin_port: int) -> str:
-    urls = ", ".join(f'"http://127.0.0.1:{engine}"' for engine in setting.engines)
+    engines = ", ".join(_engine(model, ports) for model, ports in setting.engines.items())
     collector = "" if setting.collector is None else f'otlp_endpoint = "http://127.0.0.1:{setting.collector}"'
-    # The mock engine has no cache that a proof could look at.
     return f"""
 workers = {setting.workers}
 public.listen = "127.0.0.1:{port}"
 admin.listen = "127.0.0.1:{admin_port}"
-engines = [{{ name = "mock", urls = [{urls}], models = ["mock"], proof = "off" }}]
+engines = [{engines}]
 issuers = [{{ issuer = "{stage.mint.issuer}", audiences = ["saltgate"] }}]
 directory.redis = "redis://127.0.0.1:{stage.redis.port}/{setting.database}"
 isolation.keys = [{{ id = "k1", secret = {{ file = "salt" }} }}]
@@ -97,3 +103,9 @@ isolation.keys = [{{ id = "k1", secret = {{ file = "salt" }} }}]
 trace_ratio = 0.1
 {collector}
 """
+
+
+def _engine(model: str, ports: Sequence[int]) -> str:
+    """The mock engine has no cache that a proof could look at."""
+    urls = ", ".join(f'"http://127.0.0.1:{port}"' for port in ports)
+    return f'{{ name = "{model}", urls = [{urls}], models = ["{model}"], proof = "off" }}'

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -63,10 +65,12 @@ def build(folder: Path) -> Programs:
 
 
 @contextmanager
-def process(*command: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Runs while entered; what it prints goes to `log`."""
+def process(
+    *command: str, log: Path, env: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Runs while entered; what it prints goes to `log`. `env` is added to the environment."""
     with log.open("wb") as stream:
-        running = subprocess.Popen(command, stdout=stream, stderr=stream)
+        running = subprocess.Popen(command, stdout=stream, stderr=stream, env={**os.environ, **env})
         try:
             yield running
         finally:

@@ -45,7 +45,7 @@ async def _stalled_readers(stage: Stage) -> Figure:
     """The engine answers in this loop, so what waits does so in a thread."""
     async with moment_engine() as engine:
         with ExitStack() as stack:
-            opening = gate.served(stage, gate.Setting((engine.port,)), "stalled")
+            opening = gate.served(stage, gate.Setting({gate.MODEL: (engine.port,)}), "stalled")
             served = await asyncio.to_thread(stack.enter_context, opening)
             engine.begin("paused")
             before = resident_bytes(served.workers())
@@ -57,7 +57,7 @@ async def _stalled_readers(stage: Stage) -> Figure:
 
 @contextmanager
 def _warm_gate(stage: Stage, engine: MockEngine, name: str) -> Iterator[gate.Served]:
-    with gate.served(stage, gate.Setting((engine.port,)), name) as served:
+    with gate.served(stage, gate.Setting({gate.MODEL: (engine.port,)}), name) as served:
         engine.set("n=8&t=0&d=0&j=0&y=0")
         run_load(stage.programs, served.port, ("-A", str(stage.tokens), "-s", "-c", "64", "-n", "2000"))
         time.sleep(1)

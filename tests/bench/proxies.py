@@ -144,7 +144,14 @@ def _started(
 
 def until_served(name: str, port: int, token: str, log: Path, seconds: float = START_SECONDS) -> None:
     """Returns once it answers as an engine does. Raises NotServing."""
-    request = urllib.request.Request(f"http://127.0.0.1:{port}/v1/models", headers={"Authorization": f"Bearer {token}"})
+    until_answered(
+        name, f"http://127.0.0.1:{port}/v1/models", {"Authorization": f"Bearer {token}"}, log, seconds=seconds
+    )
+
+
+def until_answered(name: str, url: str, headers: dict[str, str], log: Path, *, seconds: float) -> None:
+    """Returns once a GET there is answered well. Raises NotServing."""
+    request = urllib.request.Request(url, headers=headers)
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         try:

@@ -29,7 +29,10 @@ def many_scopes(stage: Stage, rounds: int) -> list[Figure]:
     with mock_engine(stage.programs, stage.folder) as engine:
         engine.set("n=200&t=0&d=0&j=0&y=0")
         directories = (_directory(stage, FEW, 1), _directory(stage, WORKSPACES, PROJECTS))
-        settings = [gate.Setting((engine.port,), directory, number) for number, directory in enumerate(directories, 1)]
+        settings = [
+            gate.Setting({gate.MODEL: (engine.port,)}, directory, number)
+            for number, directory in enumerate(directories, 1)
+        ]
         with gate.served(stage, settings[0], "few") as small, gate.served(stage, settings[1], "many") as large:
             _ask(stage, small, few, _REQUESTS, 0)
             _ask(stage, large, many, WORKSPACES * PROJECTS, 0)

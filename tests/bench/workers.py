@@ -24,8 +24,8 @@ _COMPARED: Final = tuple(case for case in CASES if case.name.startswith(("small"
 def two_workers(stage: Stage, rounds: int) -> list[Figure]:
     with (
         mock_engine(stage.programs, stage.folder) as engine,
-        gate.served(stage, gate.Setting((engine.port,), cores=_cores(1)), "one") as one,
-        gate.served(stage, gate.Setting((engine.port,), workers=2, cores=_cores(2)), "two") as two,
+        gate.served(stage, gate.Setting({gate.MODEL: (engine.port,)}, cores=_cores(1)), "one") as one,
+        gate.served(stage, gate.Setting({gate.MODEL: (engine.port,)}, workers=2, cores=_cores(2)), "two") as two,
     ):
         costs = [_cost(case, stage, engine, one, two, rounds) for case in _COMPARED]
         return [*costs, _spread(stage, engine, two)]
