@@ -6,7 +6,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Compiled tests are kept: the second run begins sooner.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup provider browser test processes bench bench-tools litellm sequence fuzz fuzz-tokens lint engine demo lock reference
+.PHONY: help setup provider browser test processes bench bench-tools litellm soak sequence fuzz fuzz-tokens lint engine demo lock reference
 
 help:
 	@echo "make setup      the virtual environment, from the lock"
@@ -17,6 +17,7 @@ help:
 	@echo "make fuzz-tokens  the token verifier under a coverage-guided fuzzer for an hour (installs atheris)"
 	@echo "make bench      CPU per request and event beside nginx, Envoy and others (make bench ARGS=--quick: 3 minutes)"
 	@echo "make litellm    LiteLLM in an environment of its own, to be measured by make bench, too (0.8 GB)"
+	@echo "make soak       a whole gate under leaving people, slow readers and dying engines for 30 minutes"
 	@echo "make sequence   10 million events through a gate: none lost, doubled, out of order (7 minutes)"
 	@echo "make lint       ruff, mypy, import contracts"
 	@echo "make engine     the tests against a real vLLM on the CPU (downloads about 1 GB once)"
@@ -62,6 +63,9 @@ bench-tools: setup
 litellm: setup
 	$(BIN)/python -m venv $(LITELLM)
 	$(LITELLM)/bin/pip install --quiet "litellm[proxy]"
+
+soak: setup
+	$(BIN)/python -m tests.bench.soak $(ARGS)
 
 sequence: setup
 	$(BIN)/python -m tests.bench.sequence $(ARGS)

@@ -101,6 +101,11 @@ class GoneClient:
             body = await self._read_exactly(int(fields.get(b"content-length", b"0")), seconds)
         return Answer(int(head.split(b" ", 2)[1]), head, body)
 
+    async def read_chunk(self, *, seconds: float = 10.0) -> bytes:
+        """The payload of the next chunk of a chunked body, empty for the last one. Raises as `read_answer` does."""
+        size = int((await self.read_until(b"\r\n", seconds=seconds)).split(b";")[0], 16)
+        return (await self._read_exactly(size + 2, seconds))[:-2]
+
     def leave_by_fin(self) -> None:
         """Closes the connection; the other side sees FIN."""
         # A close with unread bytes would be an RST at once, so the FIN is sent by itself before.
@@ -118,9 +123,8 @@ class GoneClient:
 
     async def _read_chunks(self, seconds: float) -> bytes:
         body = b""
-        while size := int((await self.read_until(b"\r\n", seconds=seconds)).split(b";")[0], 16):
-            body += (await self._read_exactly(size + 2, seconds))[:-2]
-        await self.read_until(b"\r\n", seconds=seconds)
+        while chunk := await self.read_chunk(seconds=seconds):
+            body += chunk
         return body
 
     async def _read_exactly(self, length: int, seconds: float) -> bytes:
