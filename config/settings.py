@@ -397,6 +397,10 @@ class Timeouts:
     # none, it is a comment. It comes after the engine's head, between two events, and only while the limits above hold.
     keep_alive: KeepAlive = "off"
     keep_alive_interval: KeepAliveInterval = 15.0  # No silence is longer; at least "1s".
+    # What the FIN of a client means while its stream runs: it is gone, or perhaps it only has nothing more to send.
+    # "probe" writes one comment between two events, and looks at 50 ms, 200 ms, 1 s and then every second whether the
+    # client answered with RST. Before the answer's head, without a stream and over TLS, FIN always means gone.
+    half_close: Literal["gone", "probe"] = "gone"
     request: Duration = 60.0  # A client's request, head and body, must have arrived by then.
     media: Duration = 10.0  # All images of a request that saltgate fetches (`media_hosts`) must be there by then.
 

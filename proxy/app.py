@@ -278,6 +278,7 @@ def _front(entrance: Entrance, recorder: Recorder, settings: Settings) -> Front:
         failed,
         request_seconds=settings.timeouts.request,
         stall_seconds=settings.timeouts.stall,
+        half_close=settings.timeouts.half_close,
         pace=entrance.pace,
     )
 

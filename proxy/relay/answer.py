@@ -83,10 +83,14 @@ class Answer(web.StreamResponse):
         self.bytes_sent += len(data)
         transport.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked_body else data)
 
-    def aside(self, data: bytes) -> None:
-        """A piece of the gate's own, that nobody misses: it is left out while others wait to be taken."""
-        if self._transport is not None and not self._transport.get_write_buffer_size():
-            self.body(data)
+    def aside(self, data: bytes) -> bool:
+        """A piece of the gate's own, that nobody misses: it is left out while others wait to be taken. Whether it was
+        written.
+        """
+        if self._transport is None or self._transport.get_write_buffer_size():
+            return False
+        self.body(data)
+        return True
 
     def finish(self) -> None:
         """The body is complete."""

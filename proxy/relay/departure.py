@@ -42,6 +42,13 @@ class _Waiting:
     def release(self) -> None:
         pass
 
+    @property
+    def streams(self) -> bool:
+        return False
+
+    def comment(self) -> bool:
+        return False
+
     def client_gone(self) -> None:
         self.gone = True
         self._task.cancel()

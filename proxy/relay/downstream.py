@@ -1,9 +1,10 @@
 """One client's connection: aiohttp's parser and request cycle, with our own ears for leaving and slowness.
 
 aiohttp tells a handler nothing of a client that leaves while its answer is paused, and little before the first byte. So
-the connection itself tells the exchange: FIN while a request is open, RST and loss at any time mean that the client is
-gone (contract section 5, leaving), and a full write buffer holds the engine until the client reads on. A client that
-takes nothing is cut after a while, whether its answer still runs or only waits to be taken.
+the connection itself tells the exchange: RST and loss at any time mean that the client is gone, FIN while a request is
+open does (contract section 5, leaving; during a stream, `half_close` may look first), and a full write buffer holds the
+engine until the client reads on. A client that takes nothing is cut after a while, whether its answer still runs or
+only waits to be taken.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable
 from itertools import islice
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 from aiohttp import StreamReader, web
 from aiohttp.http_exceptions import BadHttpMessage
@@ -24,6 +25,7 @@ from aiohttp.web_server import Server
 from proxy.peers import Peer, address_of
 from proxy.refusals import Dialect, DoubtfulFraming, GateError, Refusal
 from proxy.relay.answer import Answer
+from proxy.relay.half_close import HalfClose, HalfClosed, may_stay
 from proxy.relay.pace import Pace
 from proxy.relay.wire import untaken_bytes
 
@@ -43,6 +45,15 @@ class Listener(Protocol):
 
     def client_gone(self) -> None: ...
 
+    @property
+    def streams(self) -> bool:
+        """Whether a stream runs, so that the client may have said all that it has to say."""
+        ...
+
+    def comment(self) -> bool:
+        """Write a comment into the stream, where one may stand now. Whether it was written."""
+        ...
+
 
 class ClientGone(Exception):  # noqa: N818 - an event, not an error
     """The client has left: there is nobody to answer."""
@@ -56,6 +67,7 @@ class Downstream(web.RequestHandler):
     __slots__ = (
         "_broken",
         "_front",
+        "_half_closed",
         "_late",
         "_newest",
         "_stall",
@@ -81,6 +93,7 @@ class Downstream(web.RequestHandler):
         )
         self._front = front
         self._wire: asyncio.Transport | None = None  # until it is lost; aiohttp forgets its own when it begins to close
+        self._half_closed: HalfClosed | None = None
         self._late: asyncio.TimerHandle | None = None
         self._stall: asyncio.TimerHandle | None = None
         self._untaken = 0
@@ -138,12 +151,21 @@ class Downstream(web.RequestHandler):
         elif data and self._late is None:  # the beginning of a request's head
             self._late = self._loop.call_later(self._front.request_seconds, self._abort)
 
-    def eof_received(self) -> None:
-        """FIN. With a request open the client is gone; abort, since close() would wait for a buffer nobody reads."""
+    def eof_received(self) -> bool:  # type: ignore[override] # aiohttp never stays, as asyncio may
+        """FIN. With a request open the client is gone; abort, since close() would wait for a buffer nobody reads. While
+        a stream runs it may only have said all that it has to say, where the front is to look. Whether to stay.
+        """
+        if self._half_closed is not None:
+            return True
+        if self._may_be_half_closed:
+            self.close()  # there is no next request
+            self._half_closed = HalfClosed(cast("asyncio.Transport", self._wire), self._comment, self._abort)
+            return True
         if self._current_request is not None or self._messages:
             self._abort()
         else:
             self._watch_stall()  # what follows is close()
+        return False
 
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
@@ -225,9 +247,19 @@ class Downstream(web.RequestHandler):
             return
         self._front.report_failure(error if isinstance(error, BaseException) else None)
 
+    @property
+    def _may_be_half_closed(self) -> bool:
+        if self._front.half_close == "gone" or self._wire is None or not may_stay(self._wire):
+            return False
+        return self.listener is not None and self.listener.streams
+
+    def _comment(self) -> bool:
+        return self.listener is not None and self.listener.comment()
+
     def _leave(self) -> None:
         self.gone = True
         self._forget_stall()
+        self._forget_half_closed()
         listener, self.listener = self.listener, None
         if listener is not None:
             listener.client_gone()
@@ -278,6 +310,11 @@ class Downstream(web.RequestHandler):
         else:
             self._watch_stall()
 
+    def _forget_half_closed(self) -> None:
+        half_closed, self._half_closed = self._half_closed, None
+        if half_closed is not None:
+            half_closed.stop()
+
     def _forget_late(self) -> None:
         if self._late is not None:
             self._late.cancel()
@@ -317,13 +354,14 @@ class Front(Server):
         *,
         request_seconds: float,
         stall_seconds: float,
+        half_close: HalfClose = "gone",
         pace: Pace | None = None,
     ) -> None:
         """`failed` records a failure that has no request of its own and returns the header lines of its answer.
 
-        A client is cut that needs more than `request_seconds` for a head, or takes nothing for `stall_seconds`.
-        `pace` is that of all refusals of this worker. `lost` is called for each connection that was made, when it is
-        gone.
+        A client is cut that needs more than `request_seconds` for a head, or takes nothing for `stall_seconds`. With
+        `half_close` "probe" it is looked at whether one that sends FIN during a stream is gone. `pace` is that of all
+        refusals of this worker. `lost` is called for each connection that was made, when it is gone.
         """
         super().__init__(handler, handler_cancellation=False)
         self._failed = failed
@@ -331,6 +369,7 @@ class Front(Server):
         self.request_seconds = request_seconds
         self.stall_seconds = stall_seconds
         self.lost: Callable[[], None] = _nobody_counts
+        self.half_close = half_close
 
     def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
         super().connection_lost(handler, exc)

@@ -18,7 +18,7 @@ from proxy.engines.stamp import CountRequest, StampedRequest
 from proxy.refusals import EngineFailed, EngineTimeout, Refusal
 from proxy.relay.answer import Answer
 from proxy.relay.endings import error_event
-from proxy.relay.keep_alive import no_event
+from proxy.relay.keep_alive import COMMENT, no_event
 from proxy.relay.leg import Ending, Leg
 from proxy.relay.patience import Limit, Patience, Seen, Watch
 from proxy.relay.sse import Observer
@@ -202,6 +202,14 @@ class Exchange:
         # Many clients close after the protocol's last event, without a look at how the body ends.
         has_all = observer is not None and observer.complete and not self._held
         self.done.set_result(self._end_stream(observer, Ending.BROKEN) if observer and has_all else End.CLIENT_GONE)
+
+    @property
+    def streams(self) -> bool:
+        return self._observer is not None and not self.done.done()
+
+    def comment(self) -> bool:
+        observer = self._observer
+        return observer is not None and observer.at_border and self._answer.aside(COMMENT)
 
     # What the leg tells (Sink).
 
