@@ -35,12 +35,18 @@ class Answer(web.StreamResponse):
     """
 
     def __init__(self, request: web.BaseRequest, *, last: bool = False) -> None:
-        """`last`: what follows on this connection is not to be trusted, so there is no next answer."""
+        """`last`: what follows on this connection is not to be trusted, so there is no next answer.
+
+        Nor is there one where the client offered to go on in another protocol (RFC 9110 section 7.8): aiohttp's parser
+        may pass over what comes behind.
+        """
         # No super().__init__(): its header map and cookies are for answers that aiohttp writes.
         self._transport: asyncio.Transport | None = request.transport
         self._writer = request.writer
         self._http11 = request.version >= HttpVersion11
-        self._may_stay = request.keep_alive and self._http11 and not last and LAST_ANSWER not in request
+        self._may_stay = request.keep_alive and self._http11 and not (last or LAST_ANSWER in request)
+        if "Upgrade" in request.headers:
+            self._may_stay = False
         self._bodyless = request.method == "HEAD"
         self._page_lines = request.get(PAGE_LINES, b"")
         self._chunked_body = False

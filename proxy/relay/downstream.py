@@ -33,6 +33,9 @@ WRITE_BUFFER_BYTES: Final = 64 * 1024
 MAXIMUM_FIELD_BYTES: Final = 32 * 1024  # a large access token is 16 KiB; aiohttp's default would refuse one of 8
 # Of heads that wait, on one connection: one unfinished, or those behind an open request.
 MAXIMUM_WAITING_BYTES: Final = 128 * 1024
+# A body in chunks of one byte is six times as long as its content. What is longer than so many times counts as above:
+# extensions, and trailers, which nobody reads.
+CHUNK_BYTES_PER_BYTE: Final = 16
 IDLE_SECONDS: Final = 75.0
 
 
@@ -66,6 +69,7 @@ class Downstream(web.RequestHandler):
 
     __slots__ = (
         "_broken",
+        "_content",
         "_front",
         "_half_closed",
         "_late",
@@ -99,6 +103,7 @@ class Downstream(web.RequestHandler):
         self._untaken = 0
         self._newest: StreamReader | None = None  # the body of the newest request
         self._broken = False  # what came is no HTTP, so nothing after it is read
+        self._content = 0  # bytes of the newest request's body, when it was last looked at
         self._unfinished = 0  # bytes since the last head was whole, of what is no body
         self.gone = False
         self.listener: Listener | None = None
@@ -135,17 +140,18 @@ class Downstream(web.RequestHandler):
         super().data_received(data)
         if len(self._messages) > known:
             self._broken = any(isinstance(message, _ErrInfo) for message, _ in islice(self._messages, known, None))
-            if self._broken and self._newest is not None and self._takes_body:
-                # aiohttp tells the next request of it, but not the one whose body it is.
-                self._newest.set_exception(web.RequestPayloadError("not well-formed"))
+            if self._broken and self._takes_body:
+                self._refuse_body()  # aiohttp tells the next request of it, but not the one whose body it is
             self._newest = self._messages[-1][1]
-        if self._takes_body or len(self._messages) > known:
-            self._unfinished = 0
-        elif not took_body:
-            self._unfinished += len(data)
+        if len(self._messages) > known:
+            self._unfinished = self._content = 0
+        elif self._takes_body:
+            self._unfinished = max(0, self._unfinished + len(data) - self._new_content() * CHUNK_BYTES_PER_BYTE)
+        else:
+            self._unfinished = 0 if took_body else self._unfinished + len(data)
         # Only a head that was begun before this read, or one behind another, can make it more than the read itself.
         if (unfinished + len(data) > MAXIMUM_WAITING_BYTES or known) and self._waiting_bytes > MAXIMUM_WAITING_BYTES:
-            self._refuse_heads()
+            self._refuse_waiting()
         if not self.idle:
             self._forget_late()
         elif data and self._late is None:  # the beginning of a request's head
@@ -273,6 +279,24 @@ class Downstream(web.RequestHandler):
     def _waiting_bytes(self) -> int:
         """Of what is no body and no request has been made of yet."""
         return self._unfinished + sum(map(_head_bytes, self._messages))
+
+    def _new_content(self) -> int:
+        """How many bytes of the newest request's body have come since it was asked last."""
+        if self._newest is None:
+            return 0
+        before, self._content = self._content, self._newest.total_bytes
+        return self._content - before
+
+    def _refuse_waiting(self) -> None:
+        if self._takes_body:
+            self._broken = True
+            self._refuse_body()
+        else:
+            self._refuse_heads()
+
+    def _refuse_body(self) -> None:
+        if self._newest is not None:
+            self._newest.set_exception(web.RequestPayloadError("not well-formed"))
 
     def _refuse_heads(self) -> None:
         """A head without end is told so; who sends heads without end behind an open request is cut."""
