@@ -91,7 +91,6 @@ class Leg(asyncio.BufferedProtocol):
         "_content_type",
         "_encoded",
         "_extra",
-        "_had_request",
         "_head_done",
         "_head_told",
         "_held",
@@ -130,7 +129,6 @@ class Leg(asyncio.BufferedProtocol):
         self._message_done = False
         self._keeps_alive = False
         self._extra = False
-        self._had_request = False
         self._content_type = b""
         self._lengths = 0
         self._transfer_codings: list[bytes] = []
@@ -244,7 +242,6 @@ class Leg(asyncio.BufferedProtocol):
         self._written = True
 
     def eof_received(self) -> bool:
-        self._had_request = self._has_request()
         self._end_with_connection(None)
         if self._transport is not None and self._transport.get_write_buffer_size():
             self._transport.abort()  # who has ended may never read the rest of the request; close() would wait for it
@@ -269,7 +266,7 @@ class Leg(asyncio.BufferedProtocol):
         elif lowered == b"transfer-encoding":
             self._transfer_codings.append(value.strip().lower())
         elif lowered == b"content-encoding":
-            self._encoded = value.strip().lower() not in (b"", b"identity")
+            self._encoded |= value.strip().lower() not in (b"", b"identity")
 
     def on_message_begin(self) -> None:
         if self._message_done:
@@ -373,10 +370,10 @@ class Leg(asyncio.BufferedProtocol):
     def _silent_end(self) -> Ending:
         if not self._written:
             return Ending.UNSENT
-        return Ending.UNANSWERED if self._had_request else Ending.SILENT
+        return Ending.UNANSWERED if self._has_request() else Ending.SILENT
 
     def _has_request(self) -> bool:
-        """Whether the engine's side, which has just sent FIN, has taken the whole request before.
+        """Whether the engine's side, which has sent FIN, has taken the whole request before.
 
         A kernel answers what arrives at a closed connection, and a close over bytes that nobody read, with RST, and so
         never confirms it. Behind TLS this says nothing: there a server reads on, for nobody, after it has closed.

@@ -7,6 +7,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -49,7 +50,7 @@ GOOD = {
     "length": OK + LENGTH + b"\r\n" + ANSWER,
     "chunks": OK + CHUNKED + b"\r\n" + CHUNKS,
     "chunk extensions": OK + CHUNKED + b'\r\n7;a="b;c"\r\n' + ANSWER + b"\r\n0;d\r\n\r\n",
-    "trailers": OK + CHUNKED + b"\r\n7\r\n" + ANSWER + b"\r\n0\r\nX-A: b\r\nX-C: d\r\n\r\n",
+    "trailers": OK + CHUNKED + b"\r\n7\r\n" + ANSWER + b"\r\n0\r\nContent-Type: text/html\r\nContent-Encoding: gzip\r\n\r\n",
     "until it closes": OK + b"\r\n" + ANSWER,
     "http 1.0": OK.replace(b"1.1", b"1.0") + b"\r\n" + ANSWER,
     "interim answers": b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n"
@@ -59,6 +60,12 @@ GOOD = {
     + ANSWER,
     "identity coding": OK + LENGTH + b"Content-Encoding: identity\r\n\r\n" + ANSWER,
     "more after the last answer": OK + LENGTH + b"Connection: close\r\n\r\n" + ANSWER + b"nonsense",
+    "zeros before a chunk size": OK + CHUNKED + b"\r\n0007\r\n" + ANSWER + b"\r\n000\r\n\r\n",
+    "a coding in capitals": OK + b"TRANSFER-ENCODING: CHUNKED\r\n\r\n" + CHUNKS,
+    "chunks of one byte": OK + CHUNKED + b"\r\n" + b"".join(b"1\r\n%c\r\n" % byte for byte in ANSWER) + b"0\r\n\r\n",
+    "no reason": OK.replace(b" OK", b"") + LENGTH + b"\r\n" + ANSWER,
+    "an empty line before": b"\r\n" + OK + LENGTH + b"\r\n" + ANSWER,
+    "bytes that are no ASCII in a value": OK + b"X: \xff\xfe\r\n" + LENGTH + b"\r\n" + ANSWER,
     "another answer behind": (OK + LENGTH + b"\r\n" + ANSWER) * 2,
 }
 
@@ -134,6 +141,36 @@ BAD = {
     "no end of a chunk": OK + CHUNKED + b"\r\n7\r\n" + ANSWER + b"0\r\n\r\n",
     "half a chunk": OK + CHUNKED + b"\r\n7\r\n" + ANSWER[:3],
     "a length in a trailer": OK + CHUNKED + b"\r\n7\r\n" + ANSWER + b"\r\n0\r\nContent-Length: 3\r\n\r\n",
+    "a status line without end": b"HTTP/1.1 200 " + b"O" * 300_000,
+    "bytes without end": b"\0" * 300_000,
+    "letters without end": b"H" * 300_000,
+    "empty lines without end": b"\r\n" * 200_000,
+    "a body without a head": ANSWER,
+    "two digits of a status": b"HTTP/1.1 20 OK\r\n" + LENGTH + b"\r\n" + ANSWER,
+    "four digits of a status": b"HTTP/1.1 2000 OK\r\n" + LENGTH + b"\r\n" + ANSWER,
+    "a status of letters": b"HTTP/1.1 abc OK\r\n" + LENGTH + b"\r\n" + ANSWER,
+    "LF line ends": (OK + LENGTH + b"\r\n").replace(b"\r\n", b"\n") + ANSWER,
+    "one LF": OK + b"Content-Length: 7\n\r\n" + ANSWER,
+    "a folded line": OK + LENGTH + b"X: a\r\n b\r\n\r\n" + ANSWER,
+    "a CR within a value": OK + LENGTH + b"X: a\rb\r\n\r\n" + ANSWER,
+    "a line without a colon": OK + LENGTH + b"xx\r\n\r\n" + ANSWER,
+    "a negative length": OK + b"Content-Length: -7\r\n\r\n" + ANSWER,
+    "no length's number": OK + b"Content-Length: \r\n\r\n" + ANSWER,
+    "a length in hex": OK + b"Content-Length: 0x7\r\n\r\n" + ANSWER,
+    "a length past all bounds": OK + b"Content-Length: 99999999999999999999\r\n\r\n" + ANSWER,
+    "a length that never comes": OK + b"Content-Length: 9223372036854775807\r\n\r\n" + ANSWER,
+    "nearly chunks": OK + b"Transfer-Encoding: xchunked\r\n\r\n" + CHUNKS,
+    "chunks behind a control": OK + b"Transfer-Encoding: \x0bchunked\r\n\r\n" + CHUNKS,
+    "a chunk size with a sign": OK + CHUNKED + b"\r\n+7\r\n" + ANSWER + b"\r\n0\r\n\r\n",
+    "a negative chunk size": OK + CHUNKED + b"\r\n-7\r\n" + ANSWER + b"\r\n0\r\n\r\n",
+    "a chunk size of nothing": OK + CHUNKED + b"\r\n\r\n" + ANSWER + b"\r\n0\r\n\r\n",
+    "zeros of a chunk size without end": OK + CHUNKED + b"\r\n" + b"0" * 300_000,
+    "a chunk that is longer": OK + CHUNKED + b"\r\n6\r\n" + ANSWER + b"\r\n0\r\n\r\n",
+    "chunks that end with LF": OK + CHUNKED + b"\r\n7\n" + ANSWER + b"\n0\n\n",
+    "chunks in small letters, and a length": OK + b"transfer-encoding: chunked\r\ncontent-length: 7\r\n\r\n" + CHUNKS,
+    "half a last chunk": OK + CHUNKED + b"\r\n7\r\n" + ANSWER + b"\r\n0\r\n",
+    "packed in a second line": OK + LENGTH + b"Content-Encoding: identity\r\nContent-Encoding: gzip\r\n\r\n" + ANSWER,
+    "packed, then identity": OK + LENGTH + b"Content-Encoding: gzip\r\nContent-Encoding: identity\r\n\r\n" + ANSWER,
     "no last chunk": OK + CHUNKED + b"\r\n7\r\n" + ANSWER + b"\r\n",
 }
 
@@ -144,10 +181,10 @@ async def test_what_is_no_whole_and_clear_answer_is_none(answer: bytes) -> None:
         await answer_of(Send(answer), Close())
 
 
-ENDLESS = ["a head without end", "a field without end", "trailers without end", "a trailer without end"]
+ENDLESS = [name for name in BAD if "without end" in name]
 
 
-@pytest.mark.parametrize("name", [*ENDLESS, "interim answers without end", "a chunk extension without end"])
+@pytest.mark.parametrize("name", ENDLESS)
 async def test_an_engine_that_never_comes_to_the_point_is_left_at_once(name: str) -> None:
     engine = RawEngine((Send(BAD[name]), WaitForPeer()))
     async with pool_to(engine) as pool:
@@ -223,16 +260,18 @@ async def test_a_connection_that_the_engine_closed_is_not_taken() -> None:
 
 
 @asynccontextmanager
-async def deaf_engine(*says: bytes) -> AsyncIterator[Pool]:
-    """An engine that reads the beginning of a request and no more, says this, and sends FIN where it says nothing."""
+async def hasty_engine(*says: bytes, then: Literal["stays", "FIN", "RST"] = "stays") -> AsyncIterator[Pool]:
+    """An engine that reads the beginning of a request and no more, says this, and ends so."""
     writers: list[asyncio.StreamWriter] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writers.append(writer)
         await reader.readexactly(1000)
         writer.writelines(says)
-        if not says:
+        if then == "FIN":
             writer.write_eof()
+        elif then == "RST":  # what a close over bytes that were not read becomes
+            writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=1000)
     try:
@@ -244,19 +283,32 @@ async def deaf_engine(*says: bytes) -> AsyncIterator[Pool]:
         await server.wait_closed()
 
 
-async def test_a_connection_is_not_used_again_when_the_answer_came_before_the_request_was_read() -> None:
+LARGE = request("x" * 8_000_000)  # more than the kernel takes for an engine that does not read
+EARLY = {
+    "413": (json_answer(ANSWER, "413 Content Too Large"), 413),
+    "200": (json_answer(ANSWER), 200),
+    "chunks": (OK + CHUNKED + b"\r\n" + CHUNKS, 200),
+}
+
+
+@pytest.mark.parametrize("then", ["stays", "FIN", "RST"])
+@pytest.mark.parametrize(("answer", "status"), EARLY.values(), ids=EARLY.keys())
+async def test_an_answer_that_comes_before_the_request_was_read_is_heard_and_its_connection_not_used_again(
+    answer: bytes, status: int, then: Literal["stays", "FIN", "RST"]
+) -> None:
     """The rest would be the beginning of the next request, and may never be read."""
-    async with deaf_engine(json_answer(ANSWER, "413 Content Too Large")) as pool:
-        answer = await ask(pool, request("x" * 20_000_000), seconds=10.0)
-        assert (answer.status, answer.body) == (413, ANSWER)
+    async with hasty_engine(answer, then=then) as pool:
+        got = await ask(pool, LARGE, seconds=10.0)
+        assert (got.status, got.body) == (status, ANSWER)
         assert pool.idle_leg() is None
 
 
-async def test_an_engine_that_ends_without_reading_the_request_is_noticed_at_once() -> None:
+@pytest.mark.parametrize("then", ["FIN", "RST"])
+async def test_an_engine_that_ends_without_reading_the_request_is_noticed_at_once(then: Literal["FIN", "RST"]) -> None:
     """Not when its side of the connection has taken all, which may be never."""
-    async with deaf_engine() as pool:
+    async with hasty_engine(then=then) as pool:
         with pytest.raises(EngineUnreachable, match="unsent"):
-            await ask(pool, request("x" * 20_000_000), seconds=10.0)
+            await ask(pool, LARGE, seconds=10.0)
 
 
 class Deaths:
