@@ -21,7 +21,6 @@ from tests.parts.raw_engine import (
     RawRequest,
     Send,
     Step,
-    WaitForPeer,
     chunk,
     json_answer,
 )
@@ -87,15 +86,18 @@ async def _body(client: GoneClient) -> bytes:
     return b"".join(pieces)
 
 
-async def test_a_flood_at_a_client_that_does_not_read_takes_no_memory_of_the_gate(
+async def test_200_mib_at_a_client_that_stalls_take_no_memory_of_the_gate_and_all_arrive_later(
     redis: RedisServer, tmp_path: Path
 ) -> None:
-    piece = chunk(b": " + b"x" * 65_000 + b"\n\n")  # one object, so that the engine itself adds little
-    engine = RawEngine((Send(STREAM_HEAD), *[Send(piece)] * 1000, WaitForPeer()))
+    events = [b": %d " % number + b"x" * 65_000 + b"\n\n" for number in range(16)]
+    order = [number * 7 % 16 if number % 5 else number % 3 for number in range(3300)]
+    pieces = [chunk(event) for event in events]  # few objects, so that the engine itself adds little
+    engine = RawEngine((Send(STREAM_HEAD), *(Send(pieces[one]) for one in order), Send(chunk(DONE)), Send(LAST_CHUNK)))
 
     async def use(bed: GateBed) -> None:
         async with GoneClient.to(bed.url, receive_buffer=16_384) as client:
-            await ask(bed, client, streaming=True)
+            await client.send(post(PATH, chat(**PLAIN), bed.headers()))
+            await client.read_until(b"\r\n\r\n")
             await until_paused(bed)
             [downstream] = [one for one in bed.gate.front.downstreams if one.writing_paused]
             assert downstream._wire is not None
@@ -105,7 +107,43 @@ async def test_a_flood_at_a_client_that_does_not_read_takes_no_memory_of_the_gat
                 waiting.append(downstream._wire.get_write_buffer_size())
             assert max(waiting) < 64 * 1024 * 3  # what was there, one read, and its frame
             assert resident_bytes() - before < 8_000_000
-            assert max(connection.unsent for connection in engine.connections) > 40_000_000
+            assert max(connection.unsent for connection in engine.connections) > 180_000_000
+            expected = hashlib.sha256(b"".join(events[one] for one in order) + DONE)
+            assert await _digest(client) == expected.hexdigest()
+            assert resident_bytes() - before < 32_000_000
+
+    await on(redis, tmp_path, engine, use)
+
+
+async def _digest(client: GoneClient) -> str:
+    digest = hashlib.sha256()
+    while size := int(await client.read_until(b"\r\n", seconds=60), 16):
+        digest.update((await client._read_exactly(size + 2, 60))[:-2])
+    return digest.hexdigest()
+
+
+@pytest.mark.parametrize("hidden", [False, True], ids=["usage asked for", "usage hidden"])
+async def test_a_hundred_thousand_tiny_events_keep_their_order_and_none_is_lost_or_doubled(
+    hidden: bool, redis: RedisServer, tmp_path: Path
+) -> None:
+    events = [b'data: {"choices":[{"index":0,"delta":{"content":"%d"}}]}\n\n' % number for number in range(100_000)]
+    # Some alone, some together, some cut in their middle.
+    whole, sizes = b"".join(events), [60, 1, 7000, 61, 59, 300, 65_536]
+    sends: list[Step] = []
+    at = number = 0
+    while at < len(whole):
+        size = sizes[number % len(sizes)]
+        sends.append(Send(chunk(whole[at : at + size])))
+        at, number = at + size, number + 1
+    engine = RawEngine((Send(STREAM_HEAD), *sends, Send(chunk(DONE)), Send(LAST_CHUNK)))
+    more: dict[str, Any] = {"stream": True} if hidden else PLAIN
+
+    async def use(bed: GateBed) -> None:
+        async with GoneClient.to(bed.url) as client:
+            await client.send(post(PATH, chat(**more), bed.headers()))
+            await client.read_until(b"\r\n\r\n")
+            assert await _body(client) == whole + DONE
+        assert (await outcome(bed))["outcome"] == "ok"
 
     await on(redis, tmp_path, engine, use)
 

@@ -50,7 +50,11 @@ GOOD = {
     "length": OK + LENGTH + b"\r\n" + ANSWER,
     "chunks": OK + CHUNKED + b"\r\n" + CHUNKS,
     "chunk extensions": OK + CHUNKED + b'\r\n7;a="b;c"\r\n' + ANSWER + b"\r\n0;d\r\n\r\n",
-    "trailers": OK + CHUNKED + b"\r\n7\r\n" + ANSWER + b"\r\n0\r\nContent-Type: text/html\r\nContent-Encoding: gzip\r\n\r\n",
+    "trailers": OK
+    + CHUNKED
+    + b"\r\n7\r\n"
+    + ANSWER
+    + b"\r\n0\r\nContent-Type: text/html\r\nContent-Encoding: gzip\r\n\r\n",
     "until it closes": OK + b"\r\n" + ANSWER,
     "http 1.0": OK.replace(b"1.1", b"1.0") + b"\r\n" + ANSWER,
     "interim answers": b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n"
