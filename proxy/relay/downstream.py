@@ -129,6 +129,7 @@ class Downstream(web.RequestHandler):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._wire = None
+        self._newest = None  # it knows this connection: each would keep the other until a full collection
         self._forget_late()
         self._leave()
         super().connection_lost(exc)

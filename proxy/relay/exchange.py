@@ -179,6 +179,12 @@ class Exchange:
             self._end_badly(observer, why)
         self.done.set_result(end)
 
+    def take_refusal(self) -> Refusal:
+        """Why it was cut, to be raised. Raised, it keeps the frames that hold this exchange, which so forgets it."""
+        assert self.cut_by is not None
+        why, self.cut_by = self.cut_by, None
+        return why
+
     # What the downstream tells (Listener).
 
     def hold(self) -> None:

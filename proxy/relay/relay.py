@@ -220,7 +220,7 @@ class Relay:
             raise exchange.cut_by or (ClientGone() if exchange.abandoned else _draining())
         whole = exchange.whole
         if end in (End.REVOKED, End.TIMEOUT) and exchange.cut_by is not None:
-            raise exchange.cut_by
+            raise exchange.take_refusal()
         if end is not End.COMPLETE or whole is None:
             raise _refusal_for(end)
         stamped = exchange.stamped
