@@ -7,6 +7,7 @@ POST with these steps. GETs of an engine's own pages are answered as vLLM would,
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 import struct
@@ -64,6 +65,11 @@ class HalfClose:
 
 
 @dataclass(frozen=True, slots=True)
+class Sever:
+    """Sends FIN from beneath TLS, without TLS's own goodbye (close_notify)."""
+
+
+@dataclass(frozen=True, slots=True)
 class Reset:
     """Ends with RST."""
 
@@ -73,7 +79,7 @@ class WaitForPeer:
     """Does nothing until the other side has closed."""
 
 
-Step = Send | Sleep | Wait | Close | CloseIfIdle | HalfClose | Reset | WaitForPeer
+Step = Send | Sleep | Wait | Close | CloseIfIdle | HalfClose | Sever | Reset | WaitForPeer
 
 
 def chunk(data: bytes) -> bytes:
@@ -268,15 +274,19 @@ class RawConnection(asyncio.Protocol):
                 await self.peer_gone.wait()
             case HalfClose():
                 self._transport.write_eof()
-            case Close():
-                self._transport.close()
-            case CloseIfIdle():
-                if not self._incoming.buffer:
-                    self._transport.close()
+            case Close() | CloseIfIdle():
+                self._close(step)
+            case Sever():
+                with socket.socket(fileno=os.dup(self._transport.get_extra_info("socket").fileno())) as beneath:
+                    beneath.shutdown(socket.SHUT_WR)
             case Reset():
                 connection: socket.socket = self._transport.get_extra_info("socket")
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 self._transport.abort()
+
+    def _close(self, step: Close | CloseIfIdle) -> None:
+        if isinstance(step, Close) or not self._incoming.buffer:
+            self._transport.close()
 
     async def _read_request(self) -> RawRequest:
         head = await self._take_through(b"\r\n\r\n")

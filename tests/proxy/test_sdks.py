@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,9 @@ from proxy.demo.simulator import EngineShape, Fault, FaultKind, Flaws, Pace, Sim
 from proxy.demo.simulator.shape import Endpoint
 from tests.parts.assertions import HEADER, assertion
 from tests.parts.gate_bed import GateBed, gate_bed
+from tests.parts.raw_engine import RawEngine, Send, Step
 from tests.parts.redis_server import RedisServer
+from tests.proxy.relay.test_deaths import ENDS, PROTOCOLS, Protocol, Stage, stages
 
 pytestmark = pytest.mark.process  # importing them alone takes seconds
 
@@ -37,13 +39,19 @@ MESSAGES_TOOL: ToolParam = {"name": "weather", "input_schema": SCHEMA}
 
 
 @dataclass(frozen=True, slots=True)
-class Bed:
-    """A gate, the engine behind it, and a client of each kind, alice's in acme/apollo."""
+class Clients:
+    """A client of each kind, alice's in acme/apollo."""
+
+    openai: openai.AsyncOpenAI
+    anthropic: anthropic.AsyncAnthropic
+
+
+@dataclass(frozen=True, slots=True)
+class Bed(Clients):
+    """The same with the gate that they are clients of, and the engine behind it."""
 
     gate: GateBed
     engine: Simulator
-    openai: openai.AsyncOpenAI
-    anthropic: anthropic.AsyncAnthropic
 
 
 @asynccontextmanager
@@ -62,7 +70,7 @@ async def opened(
         openai_client(gate, organization="acme", project="apollo") as for_openai,
         anthropic_client(gate) as for_anthropic,
     ):
-        yield Bed(gate, engine, for_openai, for_anthropic)
+        yield Bed(for_openai, for_anthropic, gate, engine)
 
 
 def openai_client(
@@ -446,53 +454,53 @@ async def test_an_engine_that_fails_before_an_answer_is_a_server_error(bed: Bed)
 BROKEN = (FaultKind.DIE_MID_STREAM, FaultKind.CUT_MID_STREAM, FaultKind.ERROR_MID_STREAM)
 
 
-async def chat_stream(bed: Bed) -> AsyncGenerator[str | None, None]:
+async def chat_stream(bed: Clients) -> AsyncGenerator[str | None, None]:
     stream = await bed.openai.chat.completions.create(model="tiny", messages=HELLO, stream=True)
     async with stream:
         async for chunk in stream:
             yield chunk.choices[0].finish_reason
 
 
-async def completions_stream(bed: Bed) -> AsyncGenerator[str | None, None]:
+async def completions_stream(bed: Clients) -> AsyncGenerator[str | None, None]:
     stream = await bed.openai.completions.create(model="tiny", prompt="Hello", max_tokens=30, stream=True)
     async with stream:
         async for chunk in stream:
             yield chunk.choices[0].finish_reason
 
 
-async def responses_stream(bed: Bed) -> AsyncGenerator[str | None, None]:
+async def responses_stream(bed: Clients) -> AsyncGenerator[str | None, None]:
     stream = await bed.openai.responses.create(model="tiny", input="Hello", stream=True)
     async with stream:
         async for event in stream:
             yield "completed" if event.type == "response.completed" else None
 
 
-async def messages_stream(bed: Bed) -> AsyncGenerator[str | None, None]:
+async def messages_stream(bed: Clients) -> AsyncGenerator[str | None, None]:
     stream = await bed.anthropic.messages.create(model="tiny", messages=HI, max_tokens=30, stream=True)
     async with stream:
         async for event in stream:
             yield event.delta.stop_reason if event.type == "message_delta" else None
 
 
-async def chat_helper(bed: Bed) -> AsyncGenerator[str | None, None]:
+async def chat_helper(bed: Clients) -> AsyncGenerator[str | None, None]:
     async with bed.openai.chat.completions.stream(model="tiny", messages=HELLO) as stream:
         async for event in stream:
             yield "stop" if event.type == "content.done" else None
 
 
-async def responses_helper(bed: Bed) -> AsyncGenerator[str | None, None]:
+async def responses_helper(bed: Clients) -> AsyncGenerator[str | None, None]:
     async with bed.openai.responses.stream(model="tiny", input="Hello") as stream:
         async for event in stream:
             yield "completed" if event.type == "response.completed" else None
 
 
-async def messages_helper(bed: Bed) -> AsyncGenerator[str | None, None]:
+async def messages_helper(bed: Clients) -> AsyncGenerator[str | None, None]:
     async with bed.anthropic.messages.stream(model="tiny", messages=HI, max_tokens=30) as stream:
         async for event in stream:
             yield "stop" if event.type == "message_stop" else None
 
 
-Stream = Callable[[Bed], AsyncGenerator[str | None, None]]
+Stream = Callable[[Clients], AsyncGenerator[str | None, None]]
 STREAMS: tuple[Stream, ...] = (
     chat_stream,
     completions_stream,
@@ -565,3 +573,45 @@ def reused(usage: openai.types.CompletionUsage | None) -> int:
     assert usage is not None
     assert usage.prompt_tokens_details is not None
     return usage.prompt_tokens_details.cached_tokens or 0
+
+
+# The same at every stage of an answer, with an engine of bytes.
+
+PLAIN: dict[str, Stream] = {
+    "chat": chat_stream,
+    "completions": completions_stream,
+    "responses": responses_stream,
+    "messages": messages_stream,
+}
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS.keys())
+@pytest.mark.parametrize("protocol", PLAIN)
+async def test_a_client_raises_at_whatever_stage_the_engine_dies_unless_its_answer_is_whole(
+    protocol: str, end: Sequence[Step], redis: RedisServer, tmp_path: Path
+) -> None:
+    cases = list(stages(PROTOCOLS[protocol]))
+    scripts = [(*([Send(stage.sent)] if stage.sent else []), *end) for stage in cases]
+    async with (
+        RawEngine(*scripts) as engine,
+        gate_bed(redis.settings(), [engine.url], tmp_path, proof="off", models=("tiny",)) as gate,
+        openai_client(gate, organization="acme", project="apollo") as for_openai,
+        anthropic_client(gate) as for_anthropic,
+    ):
+        for stage in cases:
+            seen: list[str | None] = []
+            answer = gather(PLAIN[protocol](Clients(for_openai, for_anthropic)), seen)
+            if stage.is_whole:
+                await answer
+                assert seen, stage.name
+            else:
+                with pytest.raises(errors(PROTOCOLS[protocol], stage)):
+                    await answer
+                assert not any(seen), stage.name
+
+
+def errors(protocol: Protocol, stage: Stage) -> tuple[type[Exception], ...]:
+    """What the clients raise: their own error, but where half an event reached them, what its bytes make json raise."""
+    theirs = (openai.APIError, anthropic.APIStatusError)
+    at_once = protocol.path in ("/v1/responses", "/v1/messages")  # the others hide their usage, so whole events leave
+    return (*theirs, ValueError) if stage.cuts_event and at_once else theirs

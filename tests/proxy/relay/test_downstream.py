@@ -17,7 +17,7 @@ from proxy.relay.answer import Answer
 from proxy.relay.downstream import Front
 from tests.parts.gate_bed import GateBed, chat
 from tests.parts.gone_client import GoneClient, post
-from tests.parts.raw_engine import RawEngine, Send, WaitForPeer, json_answer
+from tests.parts.raw_engine import STREAM_HEAD, Close, RawEngine, Send, WaitForPeer, chunk, json_answer
 from tests.parts.redis_server import RedisServer
 from tests.proxy.relay.relay_parts import ANSWER, DONE, TOKEN, ask, on, outcome, stream
 
@@ -383,6 +383,85 @@ async def test_what_waits_behind_an_open_request_is_bounded(redis: RedisServer, 
             await engine.peer_closed(seconds=5)
 
     await on(redis, tmp_path, engine, use)
+
+
+async def test_answers_of_every_kind_come_in_the_order_of_their_requests(redis: RedisServer, tmp_path: Path) -> None:
+    engine = RawEngine(GOOD, stream(TOKEN, DONE), (Send(json_answer(b"{}", "500 Internal Server Error")),), GOOD)
+
+    async def use(bed: GateBed) -> None:
+        requests = [
+            post(PATH, chat(), bed.headers()),
+            post(PATH, chat(stream=True), bed.headers()),
+            post(PATH, chat()),
+            head("GET /v1/models/tiny HTTP/1.1", bed.headers()),
+            post(PATH, chat(), bed.headers()),
+            post("/nowhere", chat(), bed.headers()),
+            chunked(bed, json.dumps(chat()).encode()) + b"0\r\n\r\n",
+        ]
+        async with GoneClient.to(bed.url) as client:
+            await client.send(b"".join(requests))
+            answers = [await client.read_answer() for _ in requests]
+        assert [answer.status for answer in answers] == [200, 200, 401, 200, 502, 404, 200]
+        assert [answers[number].body for number in (0, 1, 6)] == [ANSWER, TOKEN + DONE, ANSWER]
+
+    await on(redis, tmp_path, engine, use)
+
+
+async def test_what_comes_behind_a_stream_that_broke_is_not_served(redis: RedisServer, tmp_path: Path) -> None:
+    """Its connection ends, so nobody could be answered; and the engine shall not work for nobody."""
+    engine = RawEngine((Send(STREAM_HEAD), Send(chunk(TOKEN)), Close()), GOOD)
+
+    async def use(bed: GateBed) -> None:
+        async with GoneClient.to(bed.url) as client:
+            await client.send(post(PATH, chat(stream=True), bed.headers()) + post(PATH, chat(), bed.headers()) * 2)
+            got = await client.read_to_end()
+        assert got.count(b"HTTP/1.1 ") == 1
+        await outcome(bed)
+        assert len(engine.requests) == 1
+
+    await on(redis, tmp_path, engine, use)
+
+
+@pytest.mark.parametrize("leave", ["leave_by_fin", "leave_by_rst"])
+async def test_a_client_that_leaves_in_the_middle_of_its_requests_has_no_more_of_them_sent(
+    leave: str, redis: RedisServer, tmp_path: Path
+) -> None:
+    engine = RawEngine(GOOD, (Send(STREAM_HEAD), Send(chunk(TOKEN)), WaitForPeer()), GOOD)
+
+    async def use(bed: GateBed) -> None:
+        async with GoneClient.to(bed.url) as client:
+            plain = post(PATH, chat(), bed.headers())
+            await client.send(plain + post(PATH, chat(stream=True), bed.headers()) + plain * 3)
+            assert (await client.read_answer()).body == ANSWER
+            await client.read_until(TOKEN)
+            getattr(client, leave)()
+            await engine.peer_closed(1, seconds=5)
+        assert [(await outcome(bed, number))["outcome"] for number in range(2)] == ["ok", "client_gone"]
+        assert len(engine.requests) == 2
+
+    await on(redis, tmp_path, engine, use)
+
+
+@pytest.mark.parametrize("framing", ["length", "chunks"])
+async def test_a_body_may_be_as_long_as_the_limit_and_no_longer(
+    framing: str, redis: RedisServer, tmp_path: Path
+) -> None:
+    limit = 50_000
+
+    async def use(bed: GateBed) -> None:
+        for over, status in ((0, 200), (1, 413)):
+            body = json.dumps(chat("x" * (limit + over - len(json.dumps(chat(""))))))
+            assert len(body) == limit + over
+            sent = head(
+                f"POST {PATH} HTTP/1.1",
+                bed.headers() | {"Content-Type": "application/json"} | {"Content-Length": str(len(body))},
+            )
+            request = sent + body.encode() if framing == "length" else chunked(bed, body.encode()) + b"0\r\n\r\n"
+            async with GoneClient.to(bed.url) as client:
+                await client.send(request)
+                assert (await client.read_answer()).status == status
+
+    await on(redis, tmp_path, RawEngine(GOOD), use, public=Public(max_body=limit))
 
 
 @pytest.mark.parametrize("number", [31, 32, 33, 100])

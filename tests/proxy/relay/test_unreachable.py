@@ -7,7 +7,7 @@ import json
 import socket
 import ssl
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
@@ -17,9 +17,10 @@ from config.secret import Secret
 from config.settings import ClientCertificate, Engine
 from proxy.tls import listener_context
 from tests.parts.gate_bed import GateBed, chat, gate_bed
-from tests.parts.raw_engine import RawEngine, Send, json_answer
+from tests.parts.gone_client import GoneClient, post
+from tests.parts.raw_engine import Close, RawEngine, Send, Sever, Sleep, Step, json_answer
 from tests.parts.redis_server import RedisServer
-from tests.proxy.relay.relay_parts import ANSWER
+from tests.proxy.relay.relay_parts import ANSWER, TOKEN, outcome
 from tests.proxy.test_tls import Authority
 
 GOOD = (Send(json_answer(ANSWER)),)
@@ -149,6 +150,33 @@ async def test_an_engine_that_wants_a_certificate_and_gets_it_answers(redis: Red
             for _ in range(2):
                 assert (await bed.post(document=chat() | {"model": "away"}))[0] == 200
         assert len({request.connection for request in engine.requests}) == 1
+
+
+HALF: Mapping[str, tuple[bool, bytes]] = {
+    "whole answer": (False, b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n" + ANSWER[:-1]),
+    "stream": (True, b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n" + TOKEN),
+}
+
+
+@pytest.mark.parametrize("end", [(Close(),), (Sleep(0.05), Sever())], ids=["goodbye", "none"])
+@pytest.mark.parametrize(("streaming", "half"), HALF.values(), ids=HALF.keys())
+async def test_half_an_answer_that_ends_with_its_connection_is_not_whole_whoever_cut_it(
+    streaming: bool, half: bytes, end: Sequence[Step], redis: RedisServer, tmp_path: Path
+) -> None:
+    """Without TLS's goodbye the FIN may be anybody's (RFC 8446 section 6.1); with it, the engine's own."""
+    authority = Authority(tmp_path)
+    script = (Send(half), *end)
+    document = chat(stream=streaming) | {"model": "away"}
+    async with (
+        RawEngine(script, tls=listener_context(authority.tls("127.0.0.1"))) as engine,
+        gate_before(redis, tmp_path, settings(engine.url, ca=authority.file)) as bed,
+        GoneClient.to(bed.url) as client,
+    ):
+        await client.send(post("/v1/chat/completions", document, bed.headers() | {"Connection": "close"}))
+        got = await client.read_to_end()
+        assert b'"engine_failed"' in got
+        assert got.startswith(b"HTTP/1.1 200 " if streaming else b"HTTP/1.1 502 ")
+        assert (await outcome(bed))["outcome"] == ("truncated" if streaming else "engine_failed")
 
 
 async def test_an_engine_that_speaks_tls_where_plain_http_is_configured_is_a_502(
