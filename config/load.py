@@ -27,6 +27,7 @@ from config.rules import Parts, broken_rules
 from config.schema import member
 from config.settings import (
     Admin,
+    Capacity,
     Cors,
     Directory,
     Engine,
@@ -42,13 +43,14 @@ from config.settings import (
     Tokens,
     TrustedFront,
 )
-from config.values import Surroundings
+from config.values import Count, Surroundings
 
 T = TypeVar("T")
 
 MAXIMUM_FILE_BYTES: Final = 16 * 1024 * 1024
 MAXIMUM_DEPTH: Final = 32
 _SETTINGS: Final = TypeAdapter(Settings)
+_WORKERS: Final = TypeAdapter(Count)
 _PUBLIC: Final = TypeAdapter(Public)
 _ADMIN: Final = TypeAdapter(Admin)
 _ENGINE: Final = TypeAdapter(Engine)
@@ -61,6 +63,7 @@ _ISOLATION_KEY: Final = TypeAdapter(IsolationKey)
 _ISOLATION_RULE: Final = TypeAdapter(IsolationRule)
 _TELEMETRY: Final = TypeAdapter(Telemetry)
 _TOKENS: Final = TypeAdapter(Tokens)
+_CAPACITY: Final = TypeAdapter(Capacity)
 _PROXIES: Final = TypeAdapter(Proxies)
 _CORS: Final = TypeAdapter(Cors)
 
@@ -148,12 +151,14 @@ def _parts(table: Mapping[str, object], errors: Sequence[ErrorDetails], surround
 
     isolation = rest.get("isolation")
     return Parts(
+        workers=one(_WORKERS, rest.get("workers", 1)) or 0,
         public=one(_PUBLIC, rest.get("public", {})),
         admin=one(_ADMIN, rest.get("admin", {})),
         engines=several(_ENGINE, rest.get("engines"), name="-", urls=["http://127.0.0.1"]),
         issuers=several(_ISSUER, rest.get("issuers"), issuer="https://issuer.invalid", audiences=["-"]),
         sessions=one(_SESSIONS, rest.get("sessions", {})),
         directory=one(_DIRECTORY, rest.get("directory")),
+        capacity=one(_CAPACITY, rest.get("capacity", {})),
         keys=several(_ISOLATION_KEY, isolation.get("keys") if isinstance(isolation, dict) else None, id="-"),
         faulty_isolation_rules=frozenset(
             error["loc"][2] for error in errors if error["loc"][:2] == ("isolation", "rules") and len(error["loc"]) > 2

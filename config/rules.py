@@ -20,6 +20,7 @@ from config.addresses import (
     web_address,
 )
 from config.browser_rules import faults_of_cors
+from config.capacity_rules import faults_of_capacity
 from config.faults import Fault
 from config.front_rules import faults_of_fronts
 from config.introspection_rules import faults_of_introspection
@@ -31,6 +32,7 @@ from config.proxy_rules import faults_of_proxies
 from config.secret import Secret
 from config.settings import (
     Admin,
+    Capacity,
     Cors,
     Directory,
     Engine,
@@ -63,12 +65,14 @@ _REDIS_SOCKET: Final = re.compile(r"unix:///[^?#@]+(\?db=[0-9]{1,5})?")
 class Parts:
     """The sections of a configuration that could be read; None and left out are those that could not."""
 
+    workers: int
     public: Public | None
     admin: Admin | None
     engines: Mapping[int, Engine]
     issuers: Mapping[int, Issuer]
     sessions: Sessions | None
     directory: Directory | None
+    capacity: Capacity | None
     keys: Mapping[int, IsolationKey]
     isolation_rules: Mapping[int, IsolationRule]
     faulty_isolation_rules: Collection[int | str]  # Those of them in which something could not be read.
@@ -215,6 +219,10 @@ def _one_engine_per_model(parts: Parts) -> Iterator[Fault]:
 def _model_timeouts(parts: Parts) -> Iterator[Fault]:
     for number, engine in parts.engines.items():
         yield from faults_of_model_timeouts(f"engines.{number}", engine)
+
+
+def _capacity(parts: Parts) -> Iterator[Fault]:
+    yield from faults_of_capacity(parts.workers, parts.capacity, parts.engines)
 
 
 def _issuer_addresses(parts: Parts) -> Iterator[Fault]:
@@ -422,6 +430,7 @@ _RULES: Final[tuple[Callable[[Parts], Iterator[Fault]], ...]] = (
     _engine_names,
     _one_engine_per_model,
     _model_timeouts,
+    _capacity,
     _issuer_addresses,
     _local_issuer,
     _issuer_algorithms,

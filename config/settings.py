@@ -149,6 +149,22 @@ class ModelTimeouts(EngineTimeouts):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EngineCapacity:
+    """How many requests this engine is sent at once, and what waits here when it has them. vLLM takes any number and
+    lets them wait in its own queue, in the order in which they came: a lower number keeps that queue short, so that
+    workspaces, and inside them projects, get their turns here. Whoever sends more than its turns waits longer itself;
+    where the queue is full, its own newest is refused. These are limits of all workers together; see `[capacity]`.
+    """
+
+    # Requests at once at each replica: the engine's limit is this, times the replicas that may be used now. One replica
+    # may have up to half more while the others have less, where the prompts are at home there.
+    requests: AtLeastOne = 8192
+    waiting: Count = 1024  # Requests that wait for the engine; more are refused with 503 `engine_busy`.
+    waiting_bytes: Size = 256 * 1024 * 1024  # What their bodies may hold in memory, all together.
+    wait: Duration = 30.0  # Who has waited so long is refused with 503 `engine_busy`.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
     """One engine, in one or more replicas."""
 
@@ -184,6 +200,7 @@ class Engine:
     limits: EngineLimits = field(default_factory=EngineLimits)  # What one request may ask.
     timeouts: EngineTimeouts = field(default_factory=EngineTimeouts)  # How long saltgate waits.
     model_timeouts: tuple[ModelTimeouts, ...] = ()  # How long it waits for some models.
+    capacity: EngineCapacity = field(default_factory=EngineCapacity)  # How many requests at once.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -365,6 +382,26 @@ class Cors:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Capacity:
+    """What this saltgate does at once. Limits here and in `[engines.capacity]` are of all workers together. Workers
+    share no memory: each keeps to an equal part, so a limit is never passed (but each worker may have one), and where
+    one worker has more of the load than another, it lets wait or refuses while the other still has room. Connections
+    are spread evenly; requests on them need not be, so where a limit is small, so should be the number of workers.
+    While a reload lets the workers before it finish, both keep their parts.
+    """
+
+    requests: AtLeastOne = 16384  # Requests at all engines at once.
+    # Client connections. Absent: 16384 for each worker, or as many as the limit of open files allows: each may need a
+    # second one to an engine. Where a worker has as many, those that wait for a request are closed, the longest waiting
+    # first; where none does, the new one is closed without an answer.
+    connections: AtLeastOne | None = None
+    # Those from one address, or from one /64 of IPv6. More are closed without an answer. Absent: half of all. The
+    # address is that of the connection, or what the PROXY protocol says of it: of any other front it is the front's
+    # own, so this does not count for addresses that `[proxies] trusted` lists, nor on a Unix socket.
+    connections_per_address: AtLeastOne | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Drain:
     """What happens to open requests at SIGTERM, and to those of the workers before at a reload (SIGHUP)."""
 
@@ -492,6 +529,7 @@ class Settings:
     sessions: Sessions = field(default_factory=Sessions)
     directory: Directory
     isolation: Isolation
+    capacity: Capacity = field(default_factory=Capacity)
     drain: Drain = field(default_factory=Drain)
     timeouts: Timeouts = field(default_factory=Timeouts)
     telemetry: Telemetry = field(default_factory=Telemetry)

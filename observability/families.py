@@ -113,12 +113,28 @@ ENGINE_PROOF: Final = Family(
 ENGINE_INFO: Final = Family(
     names.ENGINE_INFO, "info", "The version that the replica tells.", ("engine", "replica", "version"), merge="min",
 )  # fmt: skip
+ENGINE_REQUESTS: Final = Family(
+    names.ENGINE_REQUESTS, "gauge", "Requests that have a place at the engine now.", ("engine",)
+)
+ENGINE_REQUESTS_LIMIT: Final = Family(
+    names.ENGINE_REQUESTS_LIMIT, "gauge", "How many may have one, with the replicas that may be used now.", ("engine",)
+)
+ENGINE_WAITING: Final = Family(
+    names.ENGINE_WAITING, "gauge", "Requests that wait for a place at the engine now.", ("engine",)
+)
 ENGINE_PROBES: Final = Family(
     names.ENGINE_PROBES, "counter", "Requests sent to prove the replica; in no other count.", ("engine", "replica")
 )
 ENGINE_PROBE_TOKENS: Final = Family(
     names.ENGINE_PROBE_TOKENS, "counter", "Prompt tokens of the requests sent to prove the replica.",
     ("engine", "replica"),
+)  # fmt: skip
+CONNECTIONS: Final = Family(names.CONNECTIONS, "gauge", "Client connections that are open now.")
+CONNECTIONS_LIMIT: Final = Family(names.CONNECTIONS_LIMIT, "gauge", "How many there may be.")
+CONNECTIONS_CLOSED: Final = Family(
+    names.CONNECTIONS_CLOSED, "counter",
+    "Closed because there were too many: new ones, in all or of one address, and idle ones that made room.",
+    ("reason",),
 )  # fmt: skip
 DIRECTORY_UP: Final = Family(
     names.DIRECTORY_UP, "gauge", "Whether the directory is confirmed (1) or away (0), as the worst worker sees it.",
@@ -173,7 +189,9 @@ FAMILIES: Final[dict[str, Family]] = {
         OVERHEAD, MODEL_DURATION, MODEL_TIME_TO_FIRST_TOKEN, MODEL_UPSTREAM_TIME_TO_FIRST_TOKEN,
         MODEL_TIME_PER_OUTPUT_TOKEN, STREAMS_WITHOUT_TOKEN, USAGE_UNKNOWN, REUSE_UNKNOWN, METRICS_OVERFLOW,
         TELEMETRY_DROPPED, ENGINE_UP, ENGINE_EJECTED, ENGINE_EJECTIONS, ENGINE_PROOF, ENGINE_INFO,
-        ENGINE_PROBES, ENGINE_PROBE_TOKENS, DIRECTORY_UP, DIRECTORY_CONFIRMED, ISSUER_UP, INTROSPECTION_UP,
+        ENGINE_REQUESTS, ENGINE_REQUESTS_LIMIT, ENGINE_WAITING, ENGINE_PROBES, ENGINE_PROBE_TOKENS,
+        CONNECTIONS, CONNECTIONS_LIMIT, CONNECTIONS_CLOSED,
+        DIRECTORY_UP, DIRECTORY_CONFIRMED, ISSUER_UP, INTROSPECTION_UP,
         ISOLATION_VIOLATIONS, RULE_MATCHES, BUILD_INFO, RELOAD_SUCCEEDED, CONFIGURATION_READ, WORKER_DEATHS,
         CERTIFICATE_EXPIRY, CERTIFICATE_USABLE,
     )

@@ -119,6 +119,19 @@ class Metrics:
             del rows[labels]
         self._set(families.ENGINE_INFO, (engine, replica, version), 1.0)
 
+    def engine_load(self, engine: str, *, taken: int, limit: int, waiting: int) -> None:
+        """How many requests have a place at the engine, may have one, and wait for one."""
+        self._set(families.ENGINE_REQUESTS, (engine,), taken)
+        self._set(families.ENGINE_REQUESTS_LIMIT, (engine,), limit)
+        self._set(families.ENGINE_WAITING, (engine,), waiting)
+
+    def connections(self, number: int, *, limit: int, closed: Mapping[str, int]) -> None:
+        """How many clients are connected, how many may be, and how many connections were closed by reason so far."""
+        self._set(families.CONNECTIONS, (), number)
+        self._set(families.CONNECTIONS_LIMIT, (), limit)
+        for reason, times in closed.items():
+            self._set(families.CONNECTIONS_CLOSED, (reason,), times)
+
     def engine_probed(self, engine: str, replica: str, prompt_tokens: int) -> None:
         """One request of the proof's own was answered."""
         self._add(families.ENGINE_PROBES, (engine, replica), 1.0)

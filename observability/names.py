@@ -26,10 +26,11 @@ OUTCOMES: Final[tuple[Outcome, ...]] = (
 
 # The gate's own stages. `body` is the wait for the client's upload, so it is no part of Server-Timing or of TTFT;
 # `relay` is from the first token read to the first token written, and the record measures it by itself.
-# `fetch` is there only where images are fetched for the request, `scan` only where isolation rules look at it.
-Stage = Literal["auth", "directory", "body", "fetch", "scan", "stamp"]
-STAGES: Final = ("auth", "directory", "body", "fetch", "scan", "stamp", "relay")
-SERVER_TIMING_STAGES: Final = ("auth", "directory", "fetch", "scan", "stamp")
+# `fetch` is there only where images are fetched for the request, `scan` only where isolation rules look at it, `queue`
+# only where the engine was full and the request waited for its turn.
+Stage = Literal["auth", "directory", "body", "fetch", "scan", "queue", "stamp"]
+STAGES: Final = ("auth", "directory", "body", "fetch", "scan", "queue", "stamp", "relay")
+SERVER_TIMING_STAGES: Final = ("auth", "directory", "fetch", "scan", "queue", "stamp")
 
 # What made up the first token. A chunk that holds none of these (a role, a keep-alive, usage) is not a first token.
 TokenKind = Literal["content", "reasoning", "tool_call", "refusal"]
@@ -167,8 +168,14 @@ ENGINE_EJECTED: Final = "saltgate_engine_ejected"
 ENGINE_EJECTIONS: Final = "saltgate_engine_ejections_total"
 ENGINE_PROOF: Final = "saltgate_engine_proof"
 ENGINE_INFO: Final = "saltgate_engine_info"
+ENGINE_REQUESTS: Final = "saltgate_engine_requests"
+ENGINE_REQUESTS_LIMIT: Final = "saltgate_engine_requests_limit"
+ENGINE_WAITING: Final = "saltgate_engine_waiting_requests"
 ENGINE_PROBES: Final = "saltgate_engine_probes_total"
 ENGINE_PROBE_TOKENS: Final = "saltgate_engine_probe_prompt_tokens_total"
+CONNECTIONS: Final = "saltgate_connections"
+CONNECTIONS_LIMIT: Final = "saltgate_connections_limit"
+CONNECTIONS_CLOSED: Final = "saltgate_connections_closed_total"
 DIRECTORY_UP: Final = "saltgate_directory_up"
 DIRECTORY_CONFIRMED: Final = "saltgate_directory_confirmed_timestamp_seconds"
 ISSUER_UP: Final = "saltgate_issuer_up"

@@ -73,6 +73,7 @@ class RequestLine(msgspec.Struct, omit_defaults=True, frozen=True):
     body_ms: float | None = None
     fetch_ms: float | None = None
     scan_ms: float | None = None
+    queue_ms: float | None = None
     stamp_ms: float | None = None
     relay_ms: float | None = None
 
@@ -140,6 +141,7 @@ def request_line(record: Record, level: str, instance: str | None) -> RequestLin
         body_ms=_milliseconds(stages.get("body")),
         fetch_ms=_milliseconds(stages.get("fetch")),
         scan_ms=_milliseconds(stages.get("scan")),
+        queue_ms=_milliseconds(stages.get("queue")),
         stamp_ms=_milliseconds(stages.get("stamp")),
         relay_ms=_milliseconds(stages.get("relay")),
     )

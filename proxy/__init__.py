@@ -6,6 +6,7 @@
     isolation   which border that has, and the border's salt
     engines     what an engine may be sent, rebuilt from an allowlist and stamped
     fetching    the images that a request names by their address
+    capacity    how many requests an engine is sent at once, and whose turn is next
     scanner     whether the request's content asks for a narrower border
     relay       the bytes up, and the answer down as it comes
     account     what people see and change of their own

@@ -28,9 +28,12 @@ from observability.telemetry import Telemetry
 from proxy.answers import refusal_headers
 from proxy.assurance.engines import Engine, Engines, Replica
 from proxy.assurance.verdict import Verdict
+from proxy.capacity.places import Capacity, Limits
+from proxy.capacity.shares import Share
 from proxy.certificates import client_certificates
 from proxy.channel import WorkerState
 from proxy.cross_origin import CrossOrigin
+from proxy.descriptors import connections_possible
 from proxy.directory.connect import open_store, removal_policy
 from proxy.directory.remembered import RememberedScopes
 from proxy.directory.view import DirectoryView
@@ -47,7 +50,8 @@ from proxy.isolation.unit import Level
 from proxy.peers import ClientAddresses, trusted_proxies
 from proxy.reception import Reception, native_sign_ins, open_desk, open_reception, public_url
 from proxy.refusals import Refusal
-from proxy.relay.downstream import Front
+from proxy.relay.crowd import REASONS, Crowd
+from proxy.relay.downstream import MOST_CONNECTIONS, Front
 from proxy.relay.lookup import Lookup
 from proxy.relay.patience import Patience
 from proxy.relay.pool import Address, Pool
@@ -94,6 +98,10 @@ class Gate:
         return () if ring is None else self.gateway.salts.keys.lacking(ring, self.gateway.wall_clock())
 
     def state(self) -> WorkerState:
+        for places in self.gateway.capacity:
+            self.metrics.engine_load(places.engine, taken=places.taken, limit=places.limit, waiting=places.waiting)
+        crowd = self.front.crowd
+        self.metrics.connections(crowd.open, limit=crowd.most, closed={one: crowd.closed[one] for one in REASONS})
         return WorkerState(self.waits_for(), self.gateway.relay.open_exchanges, self.metrics.snapshot().encode())
 
     async def retire(self, seconds: float, ended: asyncio.Event) -> None:
@@ -127,8 +135,11 @@ class Gate:
 
 
 @asynccontextmanager
-async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIterator[Gate]:
-    """A gate with everything that it needs, for as long as the context is open.
+async def open_gate(
+    settings: Settings, *, instance: str, logs: Logs, share: Share | None = None
+) -> AsyncIterator[Gate]:
+    """A gate with everything that it needs, for as long as the context is open. `share` is its worker's, by default the
+    whole.
 
     It opens also while issuers, directory or engines are away: then it is not ready, and heals by itself. Where a part
     breaks for good, the body is cancelled and the fault raised: the worker ends and its supervisor starts another.
@@ -175,6 +186,7 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
             rules=scanner,
             engines=engines,
             images=images,
+            capacity=capacity(settings, share or Share()),
             relay=Relay(violated=metrics.isolation_violation, ejected=metrics.engine_ejection),
             policy=own,
             wall_clock=time.time,
@@ -188,7 +200,8 @@ async def open_gate(settings: Settings, *, instance: str, logs: Logs) -> AsyncIt
             request_seconds=settings.timeouts.request,
             addresses=client_addresses(settings) if settings.telemetry.client_address else None,
         )
-        gate = Gate(_front(entrance, recorder, settings), entrance, gateway, reception, view, engines, metrics)
+        crowd = connections(settings, share or Share())
+        gate = Gate(_front(entrance, recorder, crowd, settings), entrance, gateway, reception, view, engines, metrics)
         endless = [view.follow(), engines.follow(), reception.personal.tell_uses(), _tell_states(gate)]
         if settings.streams_end_on_revoke:
             endless.append(gateway.follow_revocations())
@@ -251,6 +264,35 @@ def client_addresses(settings: Settings) -> ClientAddresses:
     return ClientAddresses(trusted_proxies(settings.proxies), settings.proxies.client_address_header)
 
 
+def capacity(settings: Settings, share: Share) -> Capacity:
+    """The places at the engines, as many as one worker has of them."""
+    engines = {
+        engine.name: Limits(
+            requests=engine.capacity.requests,
+            waiting=share.part(engine.capacity.waiting),
+            waiting_bytes=share.part(engine.capacity.waiting_bytes),
+            wait_seconds=engine.capacity.wait,
+            share=share,
+        )
+        for engine in settings.engines
+    }
+    return Capacity(share.of(settings.capacity.requests), engines, clock=time.monotonic)
+
+
+def connections(settings: Settings, share: Share) -> Crowd:
+    """The client connections that one worker may have."""
+    wanted, of_one = settings.capacity.connections, settings.capacity.connections_per_address
+    possible = connections_possible()
+    most = min(MOST_CONNECTIONS if wanted is None else share.of(wanted), possible)
+    if wanted is not None and share.of(wanted) > possible:
+        _log.warning("connections.limited", possible=possible, remedy="raise the limit of open files (ulimit -n)")
+    return Crowd(
+        most,
+        of_one_address=max(most // 2, 1) if of_one is None else share.of(of_one),
+        trusted=trusted_proxies(settings.proxies),
+    )
+
+
 def face(settings: Settings) -> Face:
     """What everybody may know of the deployment."""
     return Face(
@@ -261,7 +303,7 @@ def face(settings: Settings) -> Face:
     )
 
 
-def _front(entrance: Entrance, recorder: Recorder, settings: Settings) -> Front:
+def _front(entrance: Entrance, recorder: Recorder, crowd: Crowd, settings: Settings) -> Front:
     url = public_url(settings)
 
     def failed(refusal: Refusal, error: BaseException | None) -> bytes:
@@ -279,6 +321,7 @@ def _front(entrance: Entrance, recorder: Recorder, settings: Settings) -> Front:
         request_seconds=settings.timeouts.request,
         stall_seconds=settings.timeouts.stall,
         half_close=settings.timeouts.half_close,
+        crowd=crowd,
         pace=entrance.pace,
     )
 
@@ -387,6 +430,8 @@ async def _tell_states(gate: Gate) -> None:
             gate.metrics.directory_confirmed(time.time() - age)
         for engine in gate.engines.engines:
             ejected = engine.outliers.ejected(time.monotonic())
+            usable = sum(replica.reachable and replica.pool.name not in ejected for replica in engine.replicas)
+            gate.gateway.capacity.at(engine.name).usable(usable)
             for replica in engine.replicas:
                 gate.metrics.engine_up(engine.name, replica.pool.name, replica.reachable)
                 gate.metrics.engine_ejected(engine.name, replica.pool.name, replica.pool.name in ejected)

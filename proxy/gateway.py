@@ -1,6 +1,6 @@
 """THE WAY OF ONE REQUEST, on one screen, and the Protocols of what it needs.
 
-    credential → Identity → Scope → Salt → StampedRequest → relay → record
+    credential → Identity → Scope → Place → Salt → StampedRequest → relay → record
 
 Each step takes a proof and returns the next one, or raises a `Refusal`: then nothing was sent to an engine. There is no
 step that could be skipped, because the next one needs what it returns.
@@ -21,6 +21,8 @@ from proxy.answers import (
     model_list,
     one_model,
 )
+from proxy.capacity.places import Capacity, Place
+from proxy.capacity.waiting import Waiting, end_revoked
 from proxy.certificates import ClientCertificates
 from proxy.directory.membership import Named, select_scope
 from proxy.directory.remembered import RememberedScopes
@@ -152,6 +154,18 @@ class Asked(NamedTuple):
     presented: str | None
 
 
+class Entry(NamedTuple):
+    """A request that may go to its engine now: the place there, where that is, and what its salt rests on. `content` is
+    the border that its content gives it.
+    """
+
+    place: Place
+    destination: Destination
+    asked: Asked
+    content: Level | None
+    admission: Admission
+
+
 @dataclass(slots=True, kw_only=True)
 class Gateway:
     """What one worker needs to serve those who ask for a model. `entrance` hands it whatever asks for one.
@@ -166,6 +180,7 @@ class Gateway:
     rules: Rules
     engines: Engines
     images: Images
+    capacity: Capacity
     relay: Relay
     policy: Policy
     wall_clock: Callable[[], float]
@@ -190,14 +205,20 @@ class Gateway:
         read, admission = self._read(wanted, body, admission, record)
         asked, admission = await self._fetch(read, request, admission, record)
         content, admission = await self._scan(asked, admission, record)
-        stamped, destination = self._stamp(asked, content, admission, record)
-        return await self.relay.relay(stamped, destination, request, record, partial(self._standing, admission))
+        entry = self._enter(asked, content, admission) or await self._wait(
+            asked, content, admission, len(body), request, record
+        )
+        with entry.place:
+            stamped, destination = self._stamp(entry, record)
+            standing = partial(self._standing, entry.admission)
+            return await self.relay.relay(stamped, destination, request, record, standing)
 
     async def follow_revocations(self) -> None:
         """End what is running for callers who may have it no more, as soon as the directory says so. Endless."""
         snapshot: Snapshot | None = None
         while True:
             snapshot = await self.directory.next_after(snapshot)
+            await end_revoked(self.capacity)
             await self.relay.end_revoked()
 
     def _standing(self, admission: Admission) -> Refusal | None:
@@ -288,15 +309,68 @@ class Gateway:
         scope = self.scopes.scope(snapshot, admission.identity, admission.named)
         return Admission(admission.identity, admission.named, snapshot, scope)
 
-    def _stamp(
-        self, asked: Asked, content: Level | None, admission: Admission, record: Record
-    ) -> tuple[StampedRequest | CountRequest, Destination]:
+    def _enter(self, asked: Asked, content: Level | None, admission: Admission) -> Entry | None:
+        """Where its engine has room now; None where it has to wait for a place."""
+        destination = self._destination(asked.request, admission.scope)
+        place = self.capacity.at(destination.engine).place()
+        return None if place is None else Entry(place, destination, asked, content, admission)
+
+    async def _wait(
+        self,
+        asked: Asked,
+        content: Level | None,
+        admission: Admission,
+        body_bytes: int,
+        client: web.BaseRequest,
+        record: Record,
+    ) -> Entry:
+        """As soon as it is its turn at its engine, and as of then. Nothing of it is stamped before: a salt may be old
+        when its turn comes.
+        """
+        request = asked.request
+        record.asked(request.endpoint.operation.value, request.model, request.stream)
+        place = await self._place(request, admission, body_bytes, client, record)
+        try:
+            return await self._turn(place, asked, content, admission, record)
+        except BaseException:
+            place.give_back()
+            raise
+
+    async def _turn(
+        self, place: Place, asked: Asked, content: Level | None, admission: Admission, record: Record
+    ) -> Entry:
+        """Its turn has come: what was found before it waited must still hold, or is found anew."""
+        now = self._as_of_now(admission)
+        if now.scope.workspace != admission.scope.workspace:  # as in `_scan`: other rules
+            content, now = await self._scan(asked, now, record)
+        return Entry(place, self._destination(asked.request, now.scope), asked, content, now)
+
+    async def _place(
+        self, request: ClientRequest, admission: Admission, body_bytes: int, client: web.BaseRequest, record: Record
+    ) -> Place:
+        """A place at the engine, in turn. Raises EngineBusy, ClientGone, and what takes the caller out."""
+        began = time.perf_counter()
+        downstream = client.protocol
+        assert isinstance(downstream, Downstream)
+        waiting = Waiting(
+            self.capacity.at(self._destination(request, admission.scope).engine),
+            workspace=admission.scope.workspace,
+            project=admission.scope.project,
+            size=max(body_bytes, request.size_bytes),
+            standing=partial(self._standing, admission),
+        )
+        try:
+            return await waiting.place(downstream)
+        finally:
+            record.stage("queue", time.perf_counter() - began)
+
+    def _stamp(self, entry: Entry, record: Record) -> tuple[StampedRequest | CountRequest, Destination]:
         """The body, rebuilt from what is allowed, with the salt of its border; and where it may go."""
         began = time.perf_counter()
+        asked, admission, destination = entry.asked, entry.admission, entry.destination
         request, scope = asked.request, admission.scope
-        destination = self._destination(request, scope)
         record.asked(request.endpoint.operation.value, request.model, request.stream)
-        unit = scope.unit(request.model, content)
+        unit = scope.unit(request.model, entry.content)
         record.scoped(scope.workspace, scope.project, scope.collection, str(unit))
         several = len(destination.pools) > 1
         if request.endpoint.salt is None:
@@ -314,8 +388,8 @@ class Gateway:
         return stamped, destination
 
     def _destination(self, request: ClientRequest | UnfetchedRequest, scope: Scope) -> Destination:
-        """Where the request may go: to the engine by whose table it was read, also where images or a scan took their
-        time.
+        """Where the request may go: to the engine by whose table it was read, also where images, a scan or its turn
+        took their time.
         """
         operation = request.endpoint.operation
         if self.engines.endpoint(scope, request.model, operation) is not request.endpoint:

@@ -24,7 +24,9 @@ import uvloop
 from config.settings import Settings
 from observability.logs import configure_logs
 from proxy.app import Gate, open_gate
+from proxy.capacity.shares import Share
 from proxy.channel import Assignment, Listen, Order, Retire, Tell, Told, frame, read_frame
+from proxy.descriptors import raise_limit
 from proxy.listening.acceptor import NOBODY, Acceptor
 from proxy.listening.certificate import ShownCertificate
 from proxy.listening.loads import LoadPage, Loads
@@ -39,6 +41,7 @@ _log = structlog.get_logger("saltgate.worker")
 def main() -> None:
     """The process's entry: its arguments are descriptors, of the listening socket, the socket pair, and a load page."""
     keep_large_blocks()
+    raise_limit()
     listening, control, page, *bells = map(int, sys.argv[1:])
     # Ctrl-C and a closed terminal reach every process of a terminal; the supervisor decides what they mean.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -58,7 +61,7 @@ async def _run(listening: socket.socket, control: socket.socket, page: LoadPage)
     logs = configure_logs(settings.logs, sys.stdout.buffer, monotonic_ns=time.monotonic_ns, instance=instance)
     with contextlib.closing(logs), contextlib.closing(Loads(page, assignment.number)) as loads:
         async with (
-            open_gate(settings, instance=instance, logs=logs) as gate,
+            open_gate(settings, instance=instance, logs=logs, share=Share(assignment.number, page.workers)) as gate,
             _acceptor(settings, pair, gate, listening, loads) as acceptor,
         ):
             if assignment.listens:

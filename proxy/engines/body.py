@@ -52,6 +52,11 @@ class ClientRequest:
     fields: Mapping[str, Raw] = field(repr=False)
     images: int = 0
 
+    @property
+    def size_bytes(self) -> int:
+        """Of its fields' values, as they are written."""
+        return sum(map(len, self.fields.values()))
+
 
 @dataclass(frozen=True, slots=True)
 class UnfetchedRequest:

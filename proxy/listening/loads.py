@@ -38,6 +38,11 @@ class LoadPage:
     bells: tuple[int, ...]
 
     @property
+    def workers(self) -> int:
+        """How many share the page."""
+        return len(self.bells)
+
+    @property
     def descriptors(self) -> tuple[int, ...]:
         return (self.page, *self.bells)
 

@@ -10,6 +10,7 @@ only waits to be taken.
 from __future__ import annotations
 
 import asyncio
+import heapq
 import socket
 from collections.abc import Awaitable, Callable
 from itertools import islice
@@ -25,6 +26,7 @@ from aiohttp.web_server import Server
 from proxy.peers import Peer, address_of
 from proxy.refusals import Dialect, DoubtfulFraming, GateError, Refusal
 from proxy.relay.answer import Answer
+from proxy.relay.crowd import Crowd
 from proxy.relay.half_close import HalfClose, HalfClosed, may_stay
 from proxy.relay.pace import Pace
 from proxy.relay.wire import untaken_bytes
@@ -37,6 +39,8 @@ MAXIMUM_WAITING_BYTES: Final = 128 * 1024
 # extensions, and trailers, which nobody reads.
 CHUNK_BYTES_PER_BYTE: Final = 16
 IDLE_SECONDS: Final = 75.0
+# Where nobody says how many a worker may have. An idle one costs about 10 KB.
+MOST_CONNECTIONS: Final = 16384
 
 
 class Listener(Protocol):
@@ -74,6 +78,7 @@ class Downstream(web.RequestHandler):
         "_half_closed",
         "_late",
         "_newest",
+        "_origin",
         "_stall",
         "_unfinished",
         "_untaken",
@@ -90,7 +95,7 @@ class Downstream(web.RequestHandler):
             loop=loop,
             access_log=None,  # type: ignore[arg-type] # None switches it off: the record is the access log
             auto_decompress=False,
-            keepalive_timeout=IDLE_SECONDS,
+            keepalive_timeout=front.idle_seconds,
             max_line_size=MAXIMUM_FIELD_BYTES,
             max_field_size=MAXIMUM_FIELD_BYTES,
             lingering_time=5.0,
@@ -98,6 +103,7 @@ class Downstream(web.RequestHandler):
         self._front = front
         self._wire: asyncio.Transport | None = None  # until it is lost; aiohttp forgets its own when it begins to close
         self._half_closed: HalfClosed | None = None
+        self._origin: str | None = None  # whom it is counted for, as long as it is
         self._late: asyncio.TimerHandle | None = None
         self._stall: asyncio.TimerHandle | None = None
         self._untaken = 0
@@ -116,8 +122,17 @@ class Downstream(web.RequestHandler):
         return self._waiter is not None and not self._waiter.done()
 
     @property
+    def idle_since(self) -> float:
+        """When it began to wait for a request, in the order of such times."""
+        return self._next_keepalive_close_time
+
+    @property
     def served(self) -> bool:
         return self._request_count > 0
+
+    def make_room(self) -> None:
+        """End it, which waits for a request, for the sake of others."""
+        self._abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -126,6 +141,9 @@ class Downstream(web.RequestHandler):
         if self.peer is None:
             self.peer = _peer(self._wire)
         self._wire.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self._origin = self._front.let_in(self.peer)
+        if self._origin is None:
+            self._abort()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._wire = None
@@ -265,6 +283,9 @@ class Downstream(web.RequestHandler):
 
     def _leave(self) -> None:
         self.gone = True
+        if self._origin is not None:
+            self._front.crowd.leave(self._origin)
+            self._origin = None
         self._forget_stall()
         self._forget_half_closed()
         listener, self.listener = self.listener, None
@@ -380,17 +401,22 @@ class Front(Server):
         request_seconds: float,
         stall_seconds: float,
         half_close: HalfClose = "gone",
+        crowd: Crowd | None = None,
+        idle_seconds: float = IDLE_SECONDS,
         pace: Pace | None = None,
     ) -> None:
         """`failed` records a failure that has no request of its own and returns the header lines of its answer.
 
-        A client is cut that needs more than `request_seconds` for a head, or takes nothing for `stall_seconds`. With
-        `half_close` "probe" it is looked at whether one that sends FIN during a stream is gone. `pace` is that of all
-        refusals of this worker. `lost` is called for each connection that was made, when it is gone.
+        A client is cut that needs more than `request_seconds` for a head, takes nothing for `stall_seconds`, or sends
+        nothing for `idle_seconds` while no request of his is open. With `half_close` "probe" it is looked at whether
+        one that sends FIN during a stream is gone. `crowd` says who may come in, `pace` is that of all refusals of this
+        worker. `lost` is called for each connection that was made, when it is gone.
         """
         super().__init__(handler, handler_cancellation=False)
         self._failed = failed
         self.pace = pace or Pace()
+        self.crowd = crowd or Crowd(MOST_CONNECTIONS, of_one_address=MOST_CONNECTIONS)
+        self.idle_seconds = idle_seconds
         self.request_seconds = request_seconds
         self.stall_seconds = stall_seconds
         self.lost: Callable[[], None] = _nobody_counts
@@ -412,6 +438,23 @@ class Front(Server):
     def busy(self) -> bool:
         """Whether a request is open on any connection, or an answer that was not taken yet."""
         return any(not downstream.idle for downstream in self.downstreams)
+
+    def let_in(self, peer: Peer) -> str | None:
+        """Whom a new connection is counted for. None: there are too many, and it is to be closed without a word.
+
+        Where the worker is full, those that have waited longest for a request make room.
+        """
+        origin = self.crowd.origin(peer)
+        if self.crowd.is_full:
+            self._make_room()
+        return origin if self.crowd.enter(origin) else None
+
+    def _make_room(self) -> None:
+        """For several at once, since to find the longest all have to be looked at."""
+        idle = (downstream for downstream in self.downstreams if downstream.idle and not downstream.gone)
+        for downstream in heapq.nsmallest(max(self.crowd.most // 64, 1), idle, key=lambda one: one.idle_since):
+            downstream.make_room()
+            self.crowd.closed["idle"] += 1
 
     def close_idle(self) -> None:
         """Close the connections that have been served and wait for nothing; the others close after their answer.

@@ -47,11 +47,14 @@ class End(Enum):
 
 @dataclass(frozen=True, slots=True)
 class WholeAnswer:
-    """An engine's answer that is no event stream. `content_type` as the engine sent it."""
+    """An engine's answer that is no event stream. `content_type` and `retry_after` as the engine sent them, empty where
+    it did not.
+    """
 
     status: int
     content_type: bytes
     body: bytes
+    retry_after: bytes = b""
 
 
 class Exchange:
@@ -75,6 +78,7 @@ class Exchange:
         "_pieces",
         "_record",
         "_released",
+        "_retry_after",
         "_size",
         "_status",
         "_timer",
@@ -115,7 +119,7 @@ class Exchange:
         self._released = 0  # how often the client has made way
         self._observer: Observer | None = None
         self._status = 0
-        self._content_type = b""
+        self._content_type = self._retry_after = b""
         self._pieces: list[bytes] = []
         self._size = 0
         self._token_seen = False
@@ -156,7 +160,7 @@ class Exchange:
         """The collected answer, where the engine's answer was no stream and is complete."""
         if self._status == 0 or self._observer is not None:
             return None
-        return WholeAnswer(self._status, self._content_type, b"".join(self._pieces))
+        return WholeAnswer(self._status, self._content_type, b"".join(self._pieces), self._retry_after)
 
     @property
     def elapsed(self) -> float:
@@ -221,6 +225,8 @@ class Exchange:
 
     def head(self, status: int, content_type: bytes) -> None:
         self._status, self._content_type = status, content_type
+        if status != 200 and self._leg is not None:
+            self._retry_after = self._leg.retry_after
         stamped = self.stamped
         media_type = content_type.partition(b";")[0].strip().lower()
         if (

@@ -82,7 +82,8 @@ class _BadAnswer(Exception):  # noqa: N818 - a judgement on the engine, not an e
 class Leg(asyncio.BufferedProtocol):
     """See the module. Between two answers it has neither a sink nor a parser, and whatever comes then breaks it.
 
-    `loss` is why the connection was lost, where the system or TLS gave a reason.
+    `loss` is why the connection was lost, where the system or TLS gave a reason. `retry_after` is that header of the
+    answer whose head was told last, empty where it had none.
     """
 
     __slots__ = (
@@ -107,6 +108,7 @@ class Leg(asyncio.BufferedProtocol):
         "_written",
         "born",
         "loss",
+        "retry_after",
     )
 
     def __init__(self, home: Home) -> None:
@@ -130,6 +132,7 @@ class Leg(asyncio.BufferedProtocol):
         self._keeps_alive = False
         self._extra = False
         self._content_type = b""
+        self.retry_after = b""
         self._lengths = 0
         self._transfer_codings: list[bytes] = []
         self._encoded = False
@@ -267,6 +270,8 @@ class Leg(asyncio.BufferedProtocol):
             self._transfer_codings.append(value.strip().lower())
         elif lowered == b"content-encoding":
             self._encoded |= value.strip().lower() not in (b"", b"identity")
+        elif lowered == b"retry-after":
+            self.retry_after = value.strip()
 
     def on_message_begin(self) -> None:
         if self._message_done:
@@ -279,7 +284,7 @@ class Leg(asyncio.BufferedProtocol):
         if 100 <= status < 200:
             if status == 101 or self._lengths or self._transfer_codings:
                 raise _BadAnswer  # nobody asked for another protocol, and llhttp would take a body with it
-            self._content_type, self._encoded = b"", False
+            self._content_type, self._encoded, self.retry_after = b"", False, b""
             return
         if self._encoded or not self._is_framed_clearly(self._parser.get_http_version()):
             raise _BadAnswer

@@ -12,6 +12,7 @@ ran, and for several prompts of which the first had been taken (vllm/exceptions.
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -295,7 +296,7 @@ def _answer_whole(whole: WholeAnswer, stamped: StampedRequest | CountRequest, an
     caller's.
     """
     if whole.status != 200 and whole.status not in _CLIENTS_FAULT:
-        raise _refusal_for_status(whole.status, stamped)
+        raise _refusal_for_status(whole, stamped)
     if whole.content_type.partition(b";")[0].strip().lower() != b"application/json":
         raise EngineFailed("The engine gave no JSON answer. Send the request again.", reason="engine_content_type")
     body = whole.body
@@ -314,8 +315,8 @@ def _answer_whole(whole: WholeAnswer, stamped: StampedRequest | CountRequest, an
     record.ended("ok")  # an engine's refusal of the client's own request is an answer like any other
 
 
-def _refusal_for_status(status: int, stamped: StampedRequest | CountRequest) -> Refusal:
-    match status:
+def _refusal_for_status(whole: WholeAnswer, stamped: StampedRequest | CountRequest) -> Refusal:
+    match whole.status:
         case 500 if grammar := _grammar(stamped):
             return GrammarFailed(
                 f"The engine could not use the grammar or schema in {' and '.join(grammar)}. "
@@ -327,10 +328,19 @@ def _refusal_for_status(status: int, stamped: StampedRequest | CountRequest) -> 
             return ModelNotFound("The engine does not serve this model now. Ask your operator.", reason="engine_404")
         case 429 | 503:
             return EngineBusy(
-                "The engine takes no more requests now. Try again in a moment.", reason=f"engine_{status}"
+                "The engine takes no more requests now. Try again in a moment.",
+                reason=f"engine_{whole.status}",
+                retry_after=_seconds_to_wait(whole.retry_after),
             )
         case _:
-            return EngineFailed("The engine failed on this request. Send it again.", reason=f"engine_{status}")
+            return EngineFailed("The engine failed on this request. Send it again.", reason=f"engine_{whole.status}")
+
+
+def _seconds_to_wait(told: bytes) -> int | None:
+    """The engine's own word on when to come again (RFC 9110 section 10.2.3). None where it is a date, or nothing that a
+    client waits for: SDKs heed a minute at most.
+    """
+    return int(told) if re.fullmatch(rb"[1-9]|[1-5][0-9]|60", told) else None
 
 
 def _grammar(stamped: StampedRequest | CountRequest) -> Sequence[str]:

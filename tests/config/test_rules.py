@@ -51,6 +51,14 @@ KEY = {"id": "k1", "secret": {"file": "salt"}}
         ("issuers", [ISSUER | {"kind": "dex"}], "issuers.0.clients", "required for dex"),
         ("issuers", [ISSUER | {"kind": "authentik"}], "issuers.0.clients", "required for authentik"),
         ("issuers", [ISSUER | {"token_types": []}], "issuers.0.token_types", "is empty"),
+        # limits
+        ("engines", [ENGINE | {"capacity": {"requests": 0}}], "engines.0.capacity.requests", "1 or more"),
+        ("engines", [ENGINE | {"capacity": {"waiting": -1}}], "engines.0.capacity.waiting", "0 or more"),
+        ("engines", [ENGINE | {"capacity": {"wait": "601s"}}], "engines.0.capacity.wait", "10m"),
+        ("engines", [ENGINE | {"capacity": {"wait": "0s"}}], "engines.0.capacity.wait", "above zero"),
+        ("engines", [ENGINE | {"capacity": {"queue": 1}}], "engines.0.capacity.queue", "unknown"),
+        ("workers", 8193, "engines.0.capacity.requests", "less than `workers` (8193)"),
+        ("capacity", {"requests": 0}, "capacity.requests", "1 or more"),
         # personal access tokens
         ("tokens", {"max_lifetime": "8761h"}, "tokens.max_lifetime", "8760h"),
         ("tokens", {"max_lifetime": "59s", "default_lifetime": "1s"}, "tokens.max_lifetime", "1m"),
@@ -328,3 +336,9 @@ def test_no_fault_repeats_a_password_of_a_url(tmp_path: Path) -> None:
 
 def test_one_trailing_slash_of_a_base_address_is_taken_off(tmp_path: Path) -> None:
     assert "adds the path" in faults(tmp_path, changed("engines.0.urls", ["http://a//"]))["engines.0.urls.0"]
+
+
+def test_a_limit_in_all_that_leaves_a_worker_nothing_is_a_fault(tmp_path: Path) -> None:
+    table = good_table() | {"workers": 4, "capacity": {"requests": 3}}
+    assert "less than `workers` (4)" in faults(tmp_path, table)["capacity.requests"]
+    assert not faults(tmp_path, table | {"workers": 0})

@@ -34,7 +34,9 @@ class Answer:
 
 
 class GoneClient:
-    """One connection, open while entered. Where `unix_path` is given, it is used in place of host and port."""
+    """One connection, open while entered. Where `unix_path` is given, it is used in place of host and port. `source` is
+    the address that it comes from.
+    """
 
     def __init__(
         self,
@@ -43,6 +45,7 @@ class GoneClient:
         host: str = "127.0.0.1",
         unix_path: str | None = None,
         receive_buffer: int | None = None,
+        source: str | None = None,
     ) -> None:
         family = socket.AF_UNIX if unix_path else socket.AF_INET
         self._address: str | tuple[str, int] = unix_path or (host, port)
@@ -51,6 +54,8 @@ class GoneClient:
         if receive_buffer is not None:
             # Before the connection is made: afterwards the window is never made smaller.
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        if source is not None:
+            self._socket.bind((source, 0))
         self._buffer = bytearray()
 
     @classmethod

@@ -239,6 +239,30 @@ async def test_a_head_that_does_not_arrive_in_time_ends_the_connection(redis: Re
     await on(redis, tmp_path, RawEngine(GOOD), use, Timeouts(request=0.3))
 
 
+async def test_a_body_that_trickles_is_refused_though_each_byte_comes_soon(redis: RedisServer, tmp_path: Path) -> None:
+    engine = RawEngine(GOOD)
+
+    async def use(bed: GateBed) -> None:
+        async with GoneClient.to(bed.url) as client:
+            head = post("/v1/chat/completions", chat("x" * 1000), bed.headers()).partition(b"\r\n\r\n")[0]
+            await client.send(head + b"\r\n\r\n{")
+
+            async def trickle() -> None:
+                while True:
+                    await client.send(b" ")
+                    await asyncio.sleep(0.05)
+
+            trickling = asyncio.ensure_future(trickle())
+            answer = await client.read_answer()
+            assert answer.status == 400
+            assert b"did not arrive within" in answer.body
+            trickling.cancel()
+            await asyncio.gather(trickling, return_exceptions=True)
+        assert not engine.requests
+
+    await on(redis, tmp_path, engine, use, Timeouts(request=0.5))
+
+
 async def test_a_connection_that_waits_between_requests_is_not_a_late_head(redis: RedisServer, tmp_path: Path) -> None:
     async def use(bed: GateBed) -> None:
         async with GoneClient.to(bed.url) as client:

@@ -1,0 +1,229 @@
+"""The places at the engines: how many requests are there at once, who waits for one, and who gets the next. Pure.
+
+There is room, or somebody waits, never both: a place that is given back goes to the next in turn at the same moment,
+and nobody who comes later is before him.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Protocol, Self
+
+from proxy.capacity.rota import Guest, Rota
+from proxy.capacity.shares import Share
+from proxy.refusals import EngineBusy, Refusal
+
+# What a client is told: SDKs of OpenAI and Anthropic heed a Retry-After of up to a minute.
+SHORTEST_RETRY_SECONDS: Final = 1
+LONGEST_RETRY_SECONDS: Final = 60
+# How much of the mean one new turn is.
+_WEIGHT: Final = 1 / 16
+
+
+class Waiter(Guest, Protocol):
+    """Who waits for a place. `granted` or `refused` is called once; then it waits no more already."""
+
+    def granted(self, place: Place) -> None: ...
+
+    def refused(self, refusal: Refusal) -> None: ...
+
+    def judge(self) -> None:
+        """Leave, where its caller may not have it any more."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Of one engine, for this worker. `requests` at once at each of its replicas; what may wait, in number and bytes;
+    and how long, in seconds.
+    """
+
+    requests: int
+    waiting: int
+    waiting_bytes: int
+    wait_seconds: float
+    share: Share
+
+    def load(self, size: int) -> int:
+        """What a waiting request of so many bytes takes of `waiting_bytes`: with that one bound both are kept."""
+        return max(size, -(-self.waiting_bytes // self.waiting)) if self.waiting else self.waiting_bytes + 1
+
+
+class Place:
+    """The right to have one request at the engine, until it is given back."""
+
+    __slots__ = ("_held", "_places")
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self._held = True
+
+    @property
+    def engine(self) -> str:
+        return self._places.engine
+
+    def give_back(self) -> None:
+        """The request is over. Said twice, it counts once."""
+        if self._held:
+            self._held = False
+            self._places.freed()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.give_back()
+
+
+class Turns:
+    """How fast turns come: the mean of the seconds between two of them, while somebody waits."""
+
+    def __init__(self) -> None:
+        self._mean: float | None = None
+        self._last = 0.0
+
+    def began(self, now: float) -> None:
+        """Somebody waits from now on, where nobody did."""
+        self._last = now
+
+    def came(self, now: float) -> None:
+        between = now - self._last
+        self._mean = between if self._mean is None else self._mean + (between - self._mean) * _WEIGHT
+        self._last = now
+
+    def seconds_until(self, turns: int, now: float) -> float:
+        """When the last of so many turns will have come, as far as one can know; a turn that is late counts as such."""
+        return turns * max(self._mean or 0.0, now - self._last)
+
+
+class Places:
+    """Those at one engine. `taken` are in use; `limit` follows the replicas that may be used."""
+
+    def __init__(self, engine: str, limits: Limits, whole: Capacity) -> None:
+        self.engine = engine
+        self.limits = limits
+        self.taken = 0
+        self.limit = limits.share.of(limits.requests)
+        self._whole = whole
+        self._turns = Turns()
+        self._rota: Rota[Waiter] = Rota(limits.waiting_bytes)
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for a place here."""
+        return len(self._rota)
+
+    @property
+    def waiters(self) -> tuple[Waiter, ...]:
+        return tuple(self._rota)
+
+    @property
+    def has_room(self) -> bool:
+        return self.taken < self.limit
+
+    def place(self) -> Place | None:
+        """A place, where there is room now; then nobody waits for it."""
+        whole = self._whole
+        if self.taken >= self.limit or whole.taken >= whole.limit:
+            return None
+        self.taken += 1
+        whole.taken += 1
+        return Place(self)
+
+    def join(self, waiter: Waiter) -> None:
+        """Wait for a place where `place` has none. Whoever has to leave for it is refused. Raises EngineBusy where it
+        may not wait.
+        """
+        now = self._whole.clock()
+        if not self.waiting:
+            self._turns.began(now)
+        leaving = self._rota.join(waiter)
+        if leaving is None:
+            raise self._queue_full()
+        self._whole.wanted(self)
+        for other in leaving:
+            other.refused(self._queue_full())
+
+    def leave(self, waiter: Waiter) -> None:
+        """It waits no more."""
+        self._rota.leave(waiter)
+        if not self.waiting:
+            self._whole.unwanted(self)
+
+    def busy(self, message: str, *, reason: str) -> EngineBusy:
+        """What those are told who get no place, with an honest guess when there will be one."""
+        seconds = math.ceil(self._turns.seconds_until(self.waiting + 1, self._whole.clock()))
+        retry_after = min(max(seconds, SHORTEST_RETRY_SECONDS), LONGEST_RETRY_SECONDS)
+        return EngineBusy(message, reason=reason, retry_after=retry_after)
+
+    def usable(self, replicas: int) -> None:
+        """So many replicas may be used now. With none, one request at a time finds out when that is over."""
+        self.limit = self.limits.share.of(self.limits.requests * max(replicas, 1))
+        self._whole.grant()
+
+    def freed(self) -> None:
+        """A place was given back."""
+        self.taken -= 1
+        self._whole.taken -= 1
+        self._whole.grant()
+
+    def grant_next(self) -> None:
+        """The next in turn gets a place. There must be room, and somebody who waits."""
+        waiter = self._rota.next()
+        self._turns.came(self._whole.clock())
+        if not self.waiting:
+            self._whole.unwanted(self)
+        place = self.place()
+        assert place is not None
+        waiter.granted(place)
+
+    def _queue_full(self) -> EngineBusy:
+        return self.busy(
+            "The engine has as many requests as it may have, and no more may wait for it. Try again in a moment.",
+            reason="queue_full",
+        )
+
+
+class Capacity:
+    """The places at all engines of one worker. `limit` is of all of them together."""
+
+    def __init__(self, limit: int, engines: dict[str, Limits], *, clock: Callable[[], float]) -> None:
+        """`clock` gives seconds and never jumps."""
+        self.limit = limit
+        self.taken = 0
+        self.clock = clock
+        self._places = {name: Places(name, limits, self) for name, limits in engines.items()}
+        # The engines at which somebody waits, in the order of turns.
+        self._wanted: OrderedDict[str, Places] = OrderedDict()
+
+    def __iter__(self) -> Iterator[Places]:
+        return iter(self._places.values())
+
+    def at(self, engine: str) -> Places:
+        return self._places[engine]
+
+    @property
+    def waiters(self) -> tuple[Waiter, ...]:
+        """All who wait now."""
+        return tuple(waiter for places in self._places.values() for waiter in places.waiters)
+
+    def wanted(self, places: Places) -> None:
+        self._wanted.setdefault(places.engine, places)
+
+    def unwanted(self, places: Places) -> None:
+        self._wanted.pop(places.engine, None)
+
+    def grant(self) -> None:
+        """Give away whatever room there is, engine by engine in turn."""
+        while self._wanted and self.taken < self.limit:
+            places = next((places for places in self._wanted.values() if places.has_room), None)
+            if places is None:
+                return
+            self._wanted.move_to_end(places.engine)
+            places.grant_next()
