@@ -138,6 +138,7 @@ async def serving(
     working_folder: Path | None = None,
     stdout: int | None = None,
     environment: Mapping[str, str] | None = None,
+    limit: str = "10s",
 ) -> AsyncIterator[Served]:
     """`more` are further lines of `[public]`, `tables` whole sections, in which `{issuer}` is the issuer; `document` is
     the directory. By default it listens on a free port and all output goes to `log`.
@@ -172,7 +173,7 @@ redis = "{redis.url}"
 id = "k1"
 secret = {{ file = "key" }}
 [drain]
-limit = "10s"
+limit = "{limit}"
 {tables.format(issuer=mint.issuer)}
 """
         )
