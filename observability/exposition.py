@@ -52,6 +52,12 @@ class Snapshot(msgspec.Struct, frozen=True):
         known = [one for one in snapshot.series if _is_ours(one)]
         return Snapshot(series=known), len(known) < len(snapshot.series)
 
+    def handed_over(self) -> Snapshot:
+        """What counts of a worker whose place others have taken, while it serves on: what it counted and what it has
+        open, not how it sees things that may be configured no more.
+        """
+        return Snapshot(series=[one for one in self.series if FAMILIES[one.family].merge == "sum"])
+
     def retired(self) -> Snapshot:
         """What stays true of a worker that has ended: what it counted, not how it was.
 

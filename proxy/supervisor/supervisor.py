@@ -68,7 +68,7 @@ class Supervisor:
     async def metrics(self) -> Snapshot:
         """All workers' metrics, with what ended workers counted: a sum that falls would look like a restart."""
         await asyncio.gather(*(generation.states() for generation in self._generations()))
-        told = [generation.told() for generation in (self._current, *self._retired)]
+        told = [self._current.told(), *(generation.told().handed_over() for generation in self._retired)]
         # How new workers see the engines counts when they are ready; what they have counted counts.
         coming = [] if self._coming is None else [self._coming.told().retired()]
         deaths = self._deaths + sum(generation.deaths for generation in self._generations())

@@ -191,6 +191,32 @@ def test_a_worker_that_ended_keeps_its_counts_and_loses_its_states() -> None:
     assert page.value("saltgate_requests_total", **SCOPE, outcome="ok") == 0
 
 
+def test_who_has_handed_over_is_counted_and_asked_for_no_view() -> None:
+    left, metrics = new_metrics(), new_metrics()
+    left.directory_up(False)
+    left.certificate(1.0, usable=False)
+    metrics.directory_up(True)
+    with recorder(left).request(method="POST", route="/v1/x") as record:
+        goes_up(record)
+        page = Page(exposition(merge([left.snapshot().handed_over(), metrics.snapshot()])))
+        record.ended("ok")
+    assert page.value("saltgate_directory_up") == 1
+    assert not page.of("saltgate_tls_certificate_files_usable")
+    assert page.of("saltgate_requests_total")
+
+
+def test_what_another_version_tells_is_known_as_far_as_it_is_ours() -> None:
+    strange = (
+        b'{"series":[["no_such",[],[1]],["saltgate_refusals_total",["x"],[2]],["saltgate_refusals_total",[],[1]]]}'
+    )
+    snapshot, is_strange = Snapshot.decode_known(strange)
+    assert [(one.family, one.values) for one in snapshot.series] == [("saltgate_refusals_total", (2.0,))]
+    assert is_strange
+    assert Snapshot.decode_known(snapshot.encode()) == (snapshot, False)
+    with pytest.raises(ValueError):
+        Snapshot.decode_known(b"{}")
+
+
 def test_a_snapshot_of_another_version_is_refused() -> None:
     for text in (b"{}", b'{"series":[["no_such",[],[1]]]}', b'{"series":[["saltgate_refusals_total",["x"],[1,2]]]}'):
         with pytest.raises(ValueError):

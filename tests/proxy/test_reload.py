@@ -7,6 +7,7 @@ import os
 import pty
 import shutil
 import signal
+import ssl
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,12 +16,13 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from cryptography import x509
 
 from proxy.demo.simulator import EngineShape, Pace
 from tests.parts.gate_bed import chat
 from tests.parts.gone_client import GoneClient, post
 from tests.parts.redis_server import RedisServer
-from tests.proxy.test_server import SALTGATE, Served, free_port, serving
+from tests.proxy.test_server import SALTGATE, Served, certificate, free_port, serving
 
 pytestmark = pytest.mark.process
 
@@ -284,3 +286,48 @@ async def test_a_closed_terminal_drains_and_ends_what_was_started_from_it(redis:
         if process.returncode is None:
             process.kill()
             await process.wait()
+
+
+async def shown_serial(served: Served) -> int:
+    """The serial number of the certificate that a new connection is shown."""
+    port = int(served.url.rpartition(":")[2])
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+    shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    writer.close()
+    return x509.load_der_x509_certificate(shown).serial_number
+
+
+async def test_a_renewed_certificate_is_shown_by_itself_and_at_once_by_a_reload(
+    redis: RedisServer, tmp_path: Path
+) -> None:
+    """A request that runs meanwhile, on a connection of before, is answered."""
+    certificate(tmp_path, serial=1)
+    tls = 'tls = { certificate = "cert.pem", key = { file = "key.pem" } }'
+    endless = EngineShape(answer_tokens=4000, pace=PACED.pace)
+    async with serving(redis, tmp_path, workers=2, more=tls, shape=endless) as served:
+        await served.until("/readyz", 200)
+        assert await shown_serial(served) == 1
+        url = f"{served.url}/v1/chat/completions"
+        asked = chat(stream=True, max_tokens=4000)
+        async with served.session.post(url, json=asked, headers=served.headers(), ssl=False) as answer:
+            await answer.content.readany()
+            certificate(tmp_path, serial=2)
+            async with asyncio.timeout(40):
+                while await shown_serial(served) != 2:
+                    await asyncio.sleep(0.1)
+            await served.until_told("tls.certificate_renewed", times=2)
+            (tmp_path / "key.pem").write_text("no key\n")
+            await served.until_told("tls.certificate_unusable", times=2)
+            assert await shown_serial(served) == 2
+            assert await served.metric("saltgate_tls_certificate_files_usable") == 0
+            served.process.send_signal(signal.SIGHUP)
+            (line,) = await served.until_told("server.reload_refused")
+            assert line["setting"] == "public.tls"
+            certificate(tmp_path, serial=3)
+            served.process.send_signal(signal.SIGHUP)
+            await served.until_told("server.reloaded")
+            assert await shown_serial(served) == 3
+            assert await served.metric("saltgate_tls_certificate_files_usable") == 1
+            assert b'"content":"' in await answer.content.readany()

@@ -499,7 +499,7 @@ async def test_a_unix_socket_is_listened_on_and_taken_away_at_the_end(redis: Red
         assert (code, path.read_text()) == (2, "a file of somebody's")
 
 
-def certificate(folder: Path) -> Path:
+def certificate(folder: Path, serial: int = 1) -> Path:
     """A certificate of its own authority for 127.0.0.1; `key.pem` beside it."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
@@ -509,7 +509,7 @@ def certificate(folder: Path) -> Path:
         .subject_name(name)
         .issuer_name(name)
         .public_key(key.public_key())
-        .serial_number(1)
+        .serial_number(serial)
         .not_valid_before(now - timedelta(days=1))
         .not_valid_after(now + timedelta(days=1))
         .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
