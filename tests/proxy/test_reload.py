@@ -331,3 +331,28 @@ async def test_a_renewed_certificate_is_shown_by_itself_and_at_once_by_a_reload(
             assert await shown_serial(served) == 3
             assert await served.metric("saltgate_tls_certificate_files_usable") == 1
             assert b'"content":"' in await answer.content.readany()
+
+
+async def test_a_kept_connection_has_one_more_answer_that_says_it_is_the_last(
+    redis: RedisServer, tmp_path: Path
+) -> None:
+    """Then nothing keeps the old worker, whatever the drain limit is."""
+    async with serving(redis, tmp_path, limit="300s") as served:
+        await served.until("/readyz", 200)
+        (old,) = served.workers()
+        async with GoneClient.to(served.url) as client:
+            request = post("/v1/chat/completions", chat(max_tokens=1), served.headers())
+            await client.send(request)
+            assert b"connection: close" not in (await client.read_answer()).head.lower()
+            served.process.send_signal(signal.SIGHUP)
+            await served.until_told("worker.retiring")
+            await asyncio.sleep(0.3)
+            assert old in served.workers()  # it waits for what the client may be sending just now
+            await client.send(request)
+            answer = await client.read_answer()
+            assert (answer.status, b"connection: close" in answer.head.lower()) == (200, True)
+            assert await client.read_to_end() == b""
+        async with asyncio.timeout(20):
+            while old in served.workers():
+                await asyncio.sleep(0.05)
+        assert served.events("server.killing") == []
