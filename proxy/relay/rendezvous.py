@@ -64,17 +64,19 @@ def bound(outstanding: int, replicas: int) -> int:
 
 def _preferred(places: Sequence[Place], usable: Sequence[int], start: Beginning, spread: int) -> list[int]:
     """By the instructions, and by the conversation among the first `spread`; by it alone where those are short."""
-    by_own = sorted(usable, key=lambda index: _score(start.own, places[index]))
     if not start.worthwhile:
-        return by_own
-    by_shared = sorted(usable, key=lambda index: _score(start.shared, places[index]))
-    homes = frozenset(by_shared[:spread])
-    return [index for index in by_own if index in homes] + by_shared[spread:]
+        return _by(start.own, places, usable)
+    by_shared = _by(start.shared, places, usable)
+    return _by(start.own, places, by_shared[:spread]) + by_shared[spread:]
+
+
+def _by(key: bytes, places: Sequence[Place], chosen: Sequence[int]) -> list[int]:
+    return sorted(chosen, key=lambda index: _score(key, places[index])) if len(chosen) > 1 else list(chosen)
 
 
 def _score(key: bytes, place: Place) -> float:
     """The smaller the better. Weighted as in Schindelhauer and Schomaker 2005: the share of a replica is its weight's,
-    and a weight that changes moves keys to or from this replica only.
+    and a weight that changes moves keys to or from this replica only. All keys are of one length.
     """
-    drawn = int.from_bytes(blake2b(place.name.encode(), digest_size=8, key=key).digest(), "big")
+    drawn = int.from_bytes(blake2b(key + place.name.encode(), digest_size=8).digest(), "big")
     return -math.log((drawn + 1) / 2**64) / place.weight

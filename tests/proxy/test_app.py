@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from config.settings import Public, Telemetry
+from config.settings import Engine, Public, Telemetry, Timeouts
 from observability.exposition import Snapshot, exposition
 from observability.logs import configure_logs
-from proxy.app import _running, open_gate
+from proxy.app import _running, configured_engine, open_gate
 from proxy.demo.simulator import AT_ONCE, EngineShape, Flaws, Simulator
 from proxy.demo.simulator import Endpoint as Route
 from proxy.reception import public_url
@@ -33,6 +33,12 @@ from tests.proxy.test_tls import Authority, settings
 )
 def test_every_absolute_url_begins_with_the_configured_address(public: Public, url: str) -> None:
     assert public_url(settings(public=public)) == url
+
+
+def test_connections_to_each_replica_grow_as_old_as_its_engine_says() -> None:
+    engine = Engine(name="main", urls=("http://engine.internal:8000", "unix:/run/vllm.sock"), connection_age=7.0)
+    ages = [replica.pool.age_seconds for replica in configured_engine(engine, Timeouts()).replicas]
+    assert ages == [7.0, 7.0]
 
 
 def test_a_listener_with_tls_is_https(tmp_path: Path) -> None:

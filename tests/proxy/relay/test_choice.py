@@ -121,7 +121,7 @@ def test_the_bounds_of_two_workers_bound_the_sum() -> None:
     """Each knows its own requests only."""
     for mine, other in ((1, 400), (200, 200), (13, 57)):
         both = bound(mine, 4) + bound(other, 4)
-        assert both <= LOAD * (mine + other) / 4 + 2 * (AT_EASE + 1)
+        assert both <= LOAD * (mine + other) / 4 + 2 * AT_EASE
 
 
 @given(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -12,13 +13,13 @@ from typing import Any, cast
 import pytest
 
 from observability.exposition import exposition
-from proxy.app import open_gate
+from proxy.app import LOOK_SECONDS, open_gate
 from proxy.demo.simulator import AT_ONCE, EngineShape, Simulator
 from proxy.engines.profile import Operation
 from proxy.engines.stamp import StampedRequest
 from proxy.relay.exchange import End, Exchange
 from proxy.relay.findings import Finding, finding
-from proxy.relay.outliers import FAILURES
+from proxy.relay.outliers import FAILURES, FIRST_SECONDS
 from tests.parts.gate_bed import GateBed, chat, gate_bed
 from tests.parts.raw_engine import RawEngine, Reset, Send, json_answer
 from tests.parts.redis_server import RedisServer
@@ -241,6 +242,24 @@ class TestOutliers:
         async with RawEngine(*[BAD] * 30, GOOD) as engine, gate_before(redis, tmp_path, (engine,)) as bed:
             assert set(await send(bed, 30)) == {502}
             assert set(await send(bed, 3)) == {200}
+
+    async def test_a_replica_that_comes_back_is_told_once(self, redis: RedisServer, tmp_path: Path) -> None:
+        async with (
+            RawEngine(GOOD) as first,
+            RawEngine(GOOD) as second,
+            gate_before(redis, tmp_path, (first, second)) as bed,
+        ):
+            names = [replica.pool.name for replica in bed.gate.engines.engines[0].replicas]
+            almost_over = time.monotonic() - FIRST_SECONDS + 1.5
+            for _ in range(FAILURES):
+                bed.gate.engines.engines[0].outliers.unreachable(names[0], names, almost_over)
+            async with asyncio.timeout(10):
+                while counted(bed, "saltgate_engine_ejected").get(names[0]) != 1.0:
+                    await asyncio.sleep(0.02)
+                while counted(bed, "saltgate_engine_ejected")[names[0]] != 0.0:
+                    await asyncio.sleep(0.02)
+            await asyncio.sleep(LOOK_SECONDS * 1.5)
+            assert [line["replica"] for line in bed.lines() if line["event"] == "engine.returned"] == [names[0]]
 
     async def test_an_ejected_replica_is_better_than_none(self, redis: RedisServer, tmp_path: Path) -> None:
         async with (
