@@ -42,6 +42,7 @@ _FORMS: Final = (
     (values.KeepAliveInterval, "duration"),
     (values.Size, "size"),
     (values.ScanLimit, "size"),
+    (values.WriteBuffer, "size"),
     (values.Share, "number"),
     (values.Count, "whole number"),
     (values.AtLeastOne, "whole number, 1 or more"),

@@ -30,6 +30,7 @@ from config.values import (
     Size,
     SomeOf,
     Text,
+    WriteBuffer,
 )
 
 UnitName = Literal["deployment", "workspace", "team", "project", "collection", "user"]
@@ -68,6 +69,9 @@ class Public:
     # `listen` is loopback. https, or http on loopback.
     url: BaseUrl | None = None
     max_body: Size = 32 * 1024 * 1024  # A larger request body is refused with 413.
+    # How much of an answer may wait in a worker for a client that takes it slowly. Above that the engine is not read,
+    # until a quarter is left; what went over it comes on top: a read of 16 KiB, or one event. From "4KiB" to "16MiB".
+    write_buffer: WriteBuffer = 16 * 1024
     tls: Tls | None = None  # Terminates TLS here.
 
 

@@ -25,6 +25,8 @@ T = TypeVar("T")
 MAXIMUM_SECRET_BYTES: Final = 64 * 1024
 MAXIMUM_SCAN_BYTES: Final = 8 * 1024**2
 MINIMUM_KEEP_ALIVE: Final = 1.0
+MINIMUM_WRITE_BUFFER_BYTES: Final = 4 * 1024
+MAXIMUM_WRITE_BUFFER_BYTES: Final = 16 * 1024**2
 
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _BYTES: Final = {"": 1, "B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
@@ -63,6 +65,13 @@ def _scan_limit(written: object) -> int:
     if limit > MAXIMUM_SCAN_BYTES:
         raise ValueError('write at most "8MiB": a longer text takes longer to look at than anybody should wait')
     return limit
+
+
+def _write_buffer(written: object) -> int:
+    size = size_in_bytes(written)
+    if not MINIMUM_WRITE_BUFFER_BYTES <= size <= MAXIMUM_WRITE_BUFFER_BYTES:
+        raise ValueError('write "4KiB" to "16MiB": every client that reads slowly has so much of a worker\'s memory')
+    return size
 
 
 def _positive_seconds(written: object) -> float:
@@ -169,6 +178,7 @@ Duration = Annotated[float, BeforeValidator(_positive_seconds)]
 DurationOrZero = Annotated[float, BeforeValidator(seconds)]
 KeepAliveInterval = Annotated[float, BeforeValidator(_keep_alive_interval)]
 Size = Annotated[int, BeforeValidator(size_in_bytes)]
+WriteBuffer = Annotated[int, BeforeValidator(_write_buffer)]
 ScanLimit = Annotated[int, BeforeValidator(_scan_limit)]
 Share = Annotated[float, BeforeValidator(_share)]
 Count = Annotated[int, Strict(), Field(ge=0)]

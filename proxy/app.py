@@ -322,6 +322,7 @@ def _front(entrance: Entrance, recorder: Recorder, crowd: Crowd, settings: Setti
         stall_seconds=settings.timeouts.stall,
         half_close=settings.timeouts.half_close,
         crowd=crowd,
+        write_buffer_bytes=settings.public.write_buffer,
         pace=entrance.pace,
     )
 

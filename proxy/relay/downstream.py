@@ -29,9 +29,9 @@ from proxy.relay.answer import Answer
 from proxy.relay.crowd import Crowd
 from proxy.relay.half_close import HalfClose, HalfClosed, may_stay
 from proxy.relay.pace import Pace
-from proxy.relay.wire import untaken_bytes
+from proxy.relay.wire import keep_little_unsent, untaken_bytes
 
-WRITE_BUFFER_BYTES: Final = 64 * 1024
+WRITE_BUFFER_BYTES: Final = 16 * 1024
 MAXIMUM_FIELD_BYTES: Final = 32 * 1024  # a large access token is 16 KiB; aiohttp's default would refuse one of 8
 # Of heads that wait, on one connection: one unfinished, or those behind an open request.
 MAXIMUM_WAITING_BYTES: Final = 128 * 1024
@@ -140,7 +140,8 @@ class Downstream(web.RequestHandler):
         self._wire = self.transport
         if self.peer is None:
             self.peer = _peer(self._wire)
-        self._wire.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self._wire.set_write_buffer_limits(high=self._front.write_buffer_bytes)
+        keep_little_unsent(self._wire)
         self._origin = self._front.let_in(self.peer)
         if self._origin is None:
             self._abort()
@@ -403,14 +404,16 @@ class Front(Server):
         half_close: HalfClose = "gone",
         crowd: Crowd | None = None,
         idle_seconds: float = IDLE_SECONDS,
+        write_buffer_bytes: int = WRITE_BUFFER_BYTES,
         pace: Pace | None = None,
     ) -> None:
         """`failed` records a failure that has no request of its own and returns the header lines of its answer.
 
         A client is cut that needs more than `request_seconds` for a head, takes nothing for `stall_seconds`, or sends
         nothing for `idle_seconds` while no request of his is open. With `half_close` "probe" it is looked at whether
-        one that sends FIN during a stream is gone. `crowd` says who may come in, `pace` is that of all refusals of this
-        worker. `lost` is called for each connection that was made, when it is gone.
+        one that sends FIN during a stream is gone. An engine is held where more than `write_buffer_bytes` wait for its
+        client. `crowd` says who may come in, `pace` is that of all refusals of this worker. `lost` is called for each
+        connection that was made, when it is gone.
         """
         super().__init__(handler, handler_cancellation=False)
         self._failed = failed
@@ -421,6 +424,7 @@ class Front(Server):
         self.stall_seconds = stall_seconds
         self.lost: Callable[[], None] = _nobody_counts
         self.half_close = half_close
+        self.write_buffer_bytes = write_buffer_bytes
 
     def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
         super().connection_lost(handler, exc)

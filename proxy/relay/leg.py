@@ -18,9 +18,9 @@ from typing import Final, Protocol, cast
 import httptools
 
 from proxy.engines.stamp import CountRequest, StampedRequest
-from proxy.relay.wire import untaken_bytes
+from proxy.relay.wire import keep_little_unread, untaken_bytes
 
-READ_BUFFER_BYTES: Final = 64 * 1024
+READ_BUFFER_BYTES: Final = 16 * 1024
 # Of a head with what comes before it, of trailers: of everything that llhttp keeps and no client gets.
 MAXIMUM_BARE_BYTES: Final = 64 * 1024
 
@@ -211,6 +211,7 @@ class Leg(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's transports are no subclasses of asyncio's
         self.born = asyncio.get_running_loop().time()
+        keep_little_unread(self._transport)
 
     def get_buffer(self, sizehint: int) -> bytearray:  # noqa: ARG002 - the protocol's signature
         return _BUFFER

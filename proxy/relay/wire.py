@@ -1,4 +1,8 @@
-"""What the kernel knows of a connection: what its other side has not taken yet, and whether it has gone."""
+"""What the kernel holds and knows of a connection.
+
+Left to itself, the kernel takes megabytes for a client that reads nothing, from the engine and for the client, since it
+sizes its buffers by what went through them before. Here a slow client has a bounded part of both.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,23 @@ import struct
 import termios
 from typing import Final
 
+# For a client, beside what is on its way to it and not confirmed: so no distance makes a stream slower by it.
+UNSENT_BYTES: Final = 32 * 1024
+# From an engine. The kernel doubles it, for its own book-keeping (socket(7)). Engines are near.
+UNREAD_BYTES: Final = 64 * 1024
+
+_TCP: Final = (socket.AF_INET, socket.AF_INET6)
 _TCP_CLOSE: Final = 7  # net/tcp_states.h of Linux; the first byte of TCP_INFO is the state
+
+
+def keep_little_unsent(wire: asyncio.Transport) -> None:
+    connection = wire.get_extra_info("socket")
+    if connection.family in _TCP:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
+
+
+def keep_little_unread(wire: asyncio.Transport) -> None:
+    wire.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, UNREAD_BYTES)
 
 
 def untaken_bytes(wire: asyncio.Transport) -> int:
@@ -28,7 +48,7 @@ def untaken_bytes(wire: asyncio.Transport) -> int:
 def was_reset(wire: asyncio.Transport) -> bool:
     """Whether the other side of a TCP connection has sent RST. Over a Unix socket a write says that at once."""
     connection = wire.get_extra_info("socket")
-    if connection.family not in (socket.AF_INET, socket.AF_INET6):
+    if connection.family not in _TCP:
         return False
     try:
         state: int = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]

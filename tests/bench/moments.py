@@ -113,7 +113,8 @@ class _Connection(asyncio.Protocol):
 @asynccontextmanager
 async def moment_engine() -> AsyncIterator[MomentEngine]:
     engine = MomentEngine()
-    server = await asyncio.get_running_loop().create_server(lambda: _Connection(engine), "127.0.0.1", 0)
+    # All readers come at once, and each is to have its connection.
+    server = await asyncio.get_running_loop().create_server(lambda: _Connection(engine), "127.0.0.1", 0, backlog=4_096)
     async with server:
         engine.port = server.sockets[0].getsockname()[1]
         yield engine

@@ -231,6 +231,8 @@ KEY = {"id": "k1", "secret": {"file": "salt"}}
         ("engines", [ENGINE | {"proof": "off", "urls": ["unix:/a", "http://b"]}], "engines.0.proof", "loopback"),
         ("engines", [ENGINE | {"api_key": {"env": "TWO_LINES"}}], "engines.0.api_key", "line breaks"),
         # listeners
+        ("public", {"write_buffer": "4095B"}, "public.write_buffer", "4KiB"),
+        ("public", {"write_buffer": "17MiB"}, "public.write_buffer", "16MiB"),
         ("public", {"listen": "8080"}, "public.listen", "address and a port"),
         ("public", {"listen": "::1:8080"}, "public.listen", "address and a port"),
         ("public", {"listen": "127.0.0.1:65536"}, "public.listen", "address and a port"),

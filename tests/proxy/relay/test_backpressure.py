@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import hashlib
 import json
+import socket
+import struct
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from config.settings import Timeouts
+from config.settings import Public, Timeouts
+from proxy.relay.exchange import Exchange
+from proxy.relay.leg import READ_BUFFER_BYTES
+from proxy.relay.sse import MAX_EVENT_BYTES
+from proxy.relay.wire import UNREAD_BYTES, UNSENT_BYTES
 from tests.parts.gate_bed import GateBed, chat
 from tests.parts.gone_client import GoneClient, post
 from tests.parts.raw_engine import (
@@ -21,6 +28,7 @@ from tests.parts.raw_engine import (
     RawRequest,
     Send,
     Step,
+    WaitForPeer,
     chunk,
     json_answer,
 )
@@ -29,6 +37,8 @@ from tests.proxy.relay.relay_parts import ANSWER, DONE, ask, on, outcome, until_
 
 pytestmark = pytest.mark.slow
 
+SIOCOUTQNSD = 0x894B  # linux/sockios.h: what was not sent yet
+FRAME_BYTES = 4_096  # of a chunk, the head, and the event that a read has cut
 PATH = "/v1/chat/completions"
 PLAIN: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
 
@@ -105,7 +115,8 @@ async def test_200_mib_at_a_client_that_stalls_take_no_memory_of_the_gate_and_al
             for _ in range(20):
                 await asyncio.sleep(0.02)
                 waiting.append(downstream._wire.get_write_buffer_size())
-            assert max(waiting) < 64 * 1024 * 3  # what was there, one read, and its frame
+            # While something may have to be hidden, an event leaves as a whole.
+            assert max(waiting) < bed.settings.public.write_buffer + READ_BUFFER_BYTES + MAX_EVENT_BYTES + FRAME_BYTES
             assert resident_bytes() - before < 8_000_000
             assert max(connection.unsent for connection in engine.connections) > 180_000_000
             expected = hashlib.sha256(b"".join(events[one] for one in order) + DONE)
@@ -148,7 +159,39 @@ async def test_a_hundred_thousand_tiny_events_keep_their_order_and_none_is_lost_
     await on(redis, tmp_path, engine, use)
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("write_buffer", [4_096, 262_144])
+async def test_so_much_waits_for_a_client_as_is_set(write_buffer: int, redis: RedisServer, tmp_path: Path) -> None:
+    """In the gate, and little more in the kernel: megabytes of its buffers would be filled before the gate notices."""
+    piece = chunk(b": " + b"x" * 1_000 + b"\n\n") * 30
+    engine = RawEngine((Send(STREAM_HEAD), *[Send(piece)] * 1000, WaitForPeer()))
+
+    async def use(bed: GateBed) -> None:
+        async with GoneClient.to(bed.url, receive_buffer=16_384) as client:
+            await ask(bed, client, streaming=True)
+            await until_paused(bed)
+            await asyncio.sleep(0.2)
+            [downstream] = [one for one in bed.gate.front.downstreams if one.writing_paused]
+            wire = downstream._wire
+            assert wire is not None
+            waiting = wire.get_write_buffer_size()
+            assert write_buffer < waiting < write_buffer + READ_BUFFER_BYTES + FRAME_BYTES
+            assert told(wire, SIOCOUTQNSD) < UNSENT_BYTES + READ_BUFFER_BYTES
+            assert isinstance(downstream.listener, Exchange)
+            assert downstream.listener._leg is not None
+            engines = downstream.listener._leg._transport
+            assert engines is not None
+            connection = engines.get_extra_info("socket")
+            assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 2 * UNREAD_BYTES  # socket(7)
+
+    await on(redis, tmp_path, engine, use, public=Public(write_buffer=write_buffer))
+
+
+def told(wire: asyncio.Transport, request: int) -> int:
+    """What the kernel tells of a connection."""
+    told: int = struct.unpack("i", fcntl.ioctl(wire.get_extra_info("socket").fileno(), request, bytes(4)))[0]
+    return told
+
+
 async def test_a_slow_client_of_a_large_whole_answer_is_not_cut_while_it_reads(
     redis: RedisServer, tmp_path: Path
 ) -> None:

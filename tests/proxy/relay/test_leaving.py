@@ -1,7 +1,8 @@
-"""A client that leaves where the wait is not for an answer: during its upload, or while a connection is made."""
+"""A client that leaves: during its upload, while a connection is made, within an answer, or while it takes nothing."""
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from pathlib import Path
 from typing import Literal
@@ -9,11 +10,12 @@ from typing import Literal
 import pytest
 
 from config.settings import Timeouts
+from proxy.relay.exchange import Exchange
 from tests.parts.gate_bed import GateBed, chat, gate_bed
 from tests.parts.gone_client import GoneClient, post
-from tests.parts.raw_engine import RawEngine, Send, WaitForPeer, json_answer
+from tests.parts.raw_engine import STREAM_HEAD, RawEngine, Send, WaitForPeer, chunk, json_answer
 from tests.parts.redis_server import RedisServer
-from tests.proxy.relay.relay_parts import ANSWER, ask, nothing_held, on, outcome
+from tests.proxy.relay.relay_parts import ANSWER, ask, nothing_held, on, outcome, until_paused
 
 Leave = Literal["leave_by_fin", "leave_by_rst", "half_close"]
 LEAVING: tuple[Leave, ...] = ("leave_by_fin", "leave_by_rst", "half_close")
@@ -54,6 +56,55 @@ async def test_a_connection_that_a_client_left_carries_no_other_request(
         assert (await outcome(bed, 1))["outcome"] == "ok"
         assert engine.requests[0].connection != engine.requests[1].connection
         assert len([line for line in bed.lines() if line["event"] == "request.completed"]) == 2
+
+    await on(redis, tmp_path, engine, use)
+
+
+@pytest.mark.parametrize("leave", LEAVING)
+async def test_a_client_that_leaves_in_the_midst_of_a_whole_answer_frees_the_engine(
+    leave: Leave, redis: RedisServer, tmp_path: Path
+) -> None:
+    engine = RawEngine((Send(json_answer(ANSWER)[:-1]), WaitForPeer()))
+
+    async def use(bed: GateBed) -> None:
+        async with GoneClient.to(bed.url) as client:
+            await ask(bed, client, streaming=False)
+            [exchange] = await open_exchanges(bed)
+            async with asyncio.timeout(10):
+                while not exchange._size:
+                    await asyncio.sleep(0.01)
+            getattr(client, leave)()
+            await engine.peer_closed(seconds=5)
+        assert (await outcome(bed))["outcome"] == "client_gone"
+
+    await on(redis, tmp_path, engine, use)
+
+
+async def open_exchanges(bed: GateBed) -> list[Exchange]:
+    """Those of the relay, as soon as there are any."""
+    async with asyncio.timeout(10):
+        while not (found := list(bed.gate.gateway.relay._open)):
+            await asyncio.sleep(0.01)
+    return found
+
+
+@pytest.mark.parametrize("leave", ["leave_by_fin", "leave_by_rst"])
+async def test_a_client_that_leaves_while_it_takes_nothing_frees_the_engine(
+    leave: Leave, redis: RedisServer, tmp_path: Path
+) -> None:
+    flood = [Send(chunk(b": " + b"x" * 65_000 + b"\n\n")) for _ in range(1000)]
+    engine = RawEngine((Send(STREAM_HEAD), *flood, WaitForPeer()))
+
+    async def use(bed: GateBed) -> None:
+        async with GoneClient.to(bed.url, receive_buffer=4096) as client:
+            await ask(bed, client, streaming=True)
+            await until_paused(bed)
+            getattr(client, leave)()
+            await engine.peer_closed(seconds=5)
+        assert (await outcome(bed))["outcome"] == "client_gone"
+        async with asyncio.timeout(10):
+            while bed.gate.front.downstreams:
+                await asyncio.sleep(0.01)
 
     await on(redis, tmp_path, engine, use)
 
