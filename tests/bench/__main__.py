@@ -25,7 +25,7 @@ from tests.bench.first_token import first_token
 from tests.bench.load import mock_engine
 from tests.bench.machine import TooFewCores, keep_to_other_core
 from tests.bench.memory import memory
-from tests.bench.proxies import Absent, Binaries, Proxy, beside
+from tests.bench.proxies import Absent, Binaries, NotServing, Proxy, beside
 from tests.bench.report import CaseResult, Figure, Report, markdown, replace_between_markers, told
 from tests.bench.scopes import many_scopes
 from tests.bench.stage import Stage, open_stage
@@ -76,8 +76,8 @@ def _proxies(stack: ExitStack, stage: Stage, engine_port: int, binaries: Binarie
     for opener in beside(binaries):
         try:
             proxies.append(stack.enter_context(opener(stage, engine_port)))
-        except Absent as lacking:
-            absent.append(str(lacking))
+        except (Absent, NotServing) as lacking:
+            absent.append(str(lacking).partition("\n")[0].removesuffix(":"))
             _tell(f"left out: {lacking}\n")
     return proxies
 

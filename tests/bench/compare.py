@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from tests.bench.cases import Case
-from tests.bench.load import MockEngine, run_load
+from tests.bench.load import LoadFailed, MockEngine, run_load
 from tests.bench.machine import spent
 from tests.bench.proxies import Proxy
 from tests.bench.report import CaseResult
@@ -19,7 +19,10 @@ def measure(case: Case, proxy: Proxy, engine: MockEngine, stage: Stage) -> Run:
     load = case.light if proxy.slow else case.load
     engine.set(case.engine)
     before = spent(proxy.processes)
-    seen = run_load(stage.programs, proxy.port, ("-A", str(stage.tokens), *load.words))
+    try:
+        seen = run_load(stage.programs, proxy.port, ("-A", str(stage.tokens), *load.words))
+    except LoadFailed as error:
+        raise LoadFailed(f"{proxy.name}, {case.name}: {error}") from error
     cost = spent(proxy.processes).since(before)
     relay = seen.relay_ms.p50 if case.paced and not proxy.slow else None
     return Run(cost.cpu / 1000 / load.units, relay, cost.waited / cost.cpu)

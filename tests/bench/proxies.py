@@ -117,6 +117,8 @@ def litellm(stage: Stage, engine_port: int, installed: Path | None) -> Iterator[
     settings = {
         "model_list": [{"model_name": "mock", "litellm_params": model}],
         "litellm_settings": {"num_retries": 0, "request_timeout": 600, "telemetry": False},
+        # Without a key it checks nobody, which costs it least.
+        "general_settings": {"dangerously_permit_weak_or_unset_master_key": True},
     }
     configuration = stage.folder / "litellm.yaml"
     configuration.write_text(json.dumps(settings))
@@ -139,6 +141,8 @@ def _started(
     log = stage.folder / f"{command[0].rpartition('/')[2]}-{port}.log"
     with process(*_ON_ITS_CORE, *command, log=log) as running:
         until_served(name, port, stage.token, log, seconds)
+        if running.poll() is not None:
+            raise NotServing(f"{name} has ended:\n{log.read_text()[-4000:]}")
         yield Proxy(name, port, family(running.pid), slow)
 
 
