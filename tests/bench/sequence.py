@@ -12,10 +12,11 @@ import asyncio
 import random
 import sys
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 import aiohttp
 import msgspec
@@ -26,12 +27,17 @@ from tests.bench.numbered import CUTS, Arrived, Cut, chunks
 from tests.bench.stage import Stage, open_stage
 
 _AT_ONCE: Final = 48
-_SLOW_SHARE: Final = 0.2
-_STREAM_EVENTS: Final = (500, 30_000)
-_SLOW_EVENTS: Final = (500, 5_000)
+Manner = Literal["as fast as it goes", "paced by the engine", "read slowly"]
+# Share in percent, and how many events such a stream has.
+_MANNERS: Final[dict[Manner, tuple[int, tuple[int, int]]]] = {
+    "as fast as it goes": (50, (500, 30_000)),
+    "paced by the engine": (30, (500, 4_000)),
+    "read slowly": (20, (500, 5_000)),
+}
 _TOLD_EVERY_SECONDS: Final = 10.0
 _STALLED_SECONDS: Final = 120.0
 _TURN_CHUNKS: Final = 50
+_PACE_SECONDS: Final = 0.002
 _RETRY_SECONDS: Final = 1.0
 
 
@@ -41,7 +47,7 @@ class Order(msgspec.Struct, frozen=True):
     events: int
     cut: Cut
     seed: int
-    slow: bool
+    manner: Manner
 
 
 @dataclass(slots=True)
@@ -52,13 +58,13 @@ class Tally:
     ordered: int = 0
     streams: int = 0
     events: int = 0
-    slow: int = 0
     refused: int = 0
+    manners: Counter[Manner] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
 
     def add(self, order: Order, found: Arrived) -> None:
         self.streams += 1
-        self.slow += order.slow
+        self.manners[order.manner] += 1
         self.events += found.events
         if not found.is_whole(order.events):
             self.faults.append(
@@ -66,8 +72,8 @@ class Tally:
             )
 
     def verdict(self) -> str:
-        streams = f"{self.streams:,} streams ({self.slow} read slowly, {self.refused} refused before)"
-        told = f"{self.events:,} events in {streams}"
+        manners = ", ".join(f"{count:,} {manner}" for manner, count in sorted(self.manners.items()))
+        told = f"{self.events:,} events in {self.streams:,} streams ({manners}; {self.refused} refused before)"
         if self.faults:
             return (
                 f"NO: {told}; {len(self.faults)} streams are not as the engine sent them, the first: {self.faults[0]}"
@@ -100,10 +106,7 @@ async def sequence(stage: Stage, events: int, workers: int) -> Tally:
 
 async def _reader(session: aiohttp.ClientSession, tally: Tally, rng: random.Random) -> None:
     while tally.ordered < tally.wanted:
-        slow = rng.random() < _SLOW_SHARE
-        least, most = _SLOW_EVENTS if slow else _STREAM_EVENTS
-        left = tally.wanted - tally.ordered
-        order = Order(min(rng.randint(least, most), left), rng.choice(CUTS), rng.getrandbits(32), slow)
+        order = _order(tally.wanted - tally.ordered, rng)
         tally.ordered += order.events
         while (found := await _read(session, order, rng)) is None:
             tally.refused += 1
@@ -111,12 +114,27 @@ async def _reader(session: aiohttp.ClientSession, tally: Tally, rng: random.Rand
         tally.add(order, found)
 
 
+def _order(left: int, rng: random.Random) -> Order:
+    manner = rng.choices(list(_MANNERS), [share for share, _ in _MANNERS.values()])[0]
+    return Order(
+        min(rng.randint(*_MANNERS[manner][1]), left),
+        rng.choice(CUTS),
+        rng.getrandbits(32),
+        manner,
+    )
+
+
 async def _read(session: aiohttp.ClientSession, order: Order, rng: random.Random) -> Arrived | None:
     """One stream, as much as comes of it; None where the gate refused it before it began, with 503."""
     found = Arrived()
     content = msgspec.json.encode(order).decode()
-    document = {"model": "mock", "stream": True, "messages": [{"role": "user", "content": content}]}
-    size = 4096 if order.slow else 65536
+    document = {
+        "model": "mock",
+        "stream": True,
+        "messages": [{"role": "user", "content": content}],
+    }
+    slow = order.manner == "read slowly"
+    size = 4096 if slow else 65536
     try:
         async with session.post("/v1/chat/completions", json=document, read_bufsize=size) as answer:
             if answer.status == 503:
@@ -124,10 +142,10 @@ async def _read(session: aiohttp.ClientSession, order: Order, rng: random.Random
                 return None
             async for data in answer.content.iter_any():
                 found.feed(data)
-                if order.slow:
+                if slow:
                     await asyncio.sleep(rng.random() * 0.01)
     except aiohttp.ClientError as error:
-        sys.stdout.write(f"{order}: {error!r}\n")
+        sys.stdout.write(f"{order}: {type(error).__name__}\n")
     return found
 
 
@@ -175,7 +193,9 @@ async def _stream(request: web.Request) -> web.StreamResponse:
     await answer.prepare(request)
     for number, payload in enumerate(chunks(order.events, order.cut, random.Random(order.seed))):
         await answer.write(payload)
-        if number % _TURN_CHUNKS == 0:
+        if order.manner == "paced by the engine":
+            await asyncio.sleep(_PACE_SECONDS)  # the gate reads one chunk at a time
+        elif number % _TURN_CHUNKS == 0:
             await asyncio.sleep(0)  # the other streams, and the gate's question whether the engine lives
     await answer.write_eof()
     return answer

@@ -42,6 +42,7 @@ _WARM_SHARE, _LEAST_WARM_SECONDS = 0.15, 20.0
 # Idle connections to the engines end after 4 s.
 REST_SECONDS: Final = 15.0
 _UP_SECONDS, _DOWN_SECONDS = (2.0, 8.0), (0.5, 3.0)
+_PROBE: Final = Path(__file__).parent / "probe"
 _PROBE_SECONDS: Final = 30.0
 _LEAST_DONE_SHARE: Final = 0.5
 _TOLD_EVERY_SECONDS: Final = 60.0
@@ -159,7 +160,8 @@ async def soak(
             replica.start(stage)
             stack.callback(replica.kill)
         ports = {model: [replica.port for replica in replicas if replica.model == model] for model in _ENGINES}
-        environment = {"PYTHONPATH": str(Path(__file__).parent / "probe"), "SOAK_PROBE": str(stage.folder)}
+        paths = os.pathsep.join(filter(None, (str(_PROBE), os.environ.get("PYTHONPATH"))))
+        environment = {"PYTHONPATH": paths, "SOAK_PROBE": str(stage.folder)}
         collector = stack.enter_context(mock_engine(stage.programs, stage.folder))
         setting = gate.Setting(ports, collector=collector.port, workers=2, cores=(), environment=environment)
         served = await asyncio.to_thread(stack.enter_context, gate.served(stage, setting, "soak"))

@@ -5,7 +5,7 @@ import pytest
 from tests.bench.numbered import Arrived
 from tests.bench.sequence import Order, Tally, run
 
-ORDER = Order(events=2, cut="anywhere", seed=1, slow=False)
+ORDER = Order(events=2, cut="anywhere", seed=1, manner="read slowly")
 
 
 @pytest.mark.slow
