@@ -17,7 +17,19 @@ from proxy.relay.exchange import WholeAnswer
 from proxy.relay.leg import Ending, Leg
 from proxy.relay.pool import Address, Pool
 from proxy.relay.question import EngineUnreachable, ask, ask_on
-from tests.parts.raw_engine import Close, HalfClose, RawEngine, Reset, Send, Sleep, Step, Wait, WaitForPeer, json_answer
+from tests.parts.raw_engine import (
+    Close,
+    CloseIfIdle,
+    HalfClose,
+    RawEngine,
+    Reset,
+    Send,
+    Sleep,
+    Step,
+    Wait,
+    WaitForPeer,
+    json_answer,
+)
 from tests.proxy.engines.asking import body_of, stamped
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
@@ -92,9 +104,12 @@ def turned() -> asyncio.Event:
     return event
 
 
-async def test_a_204_ends_with_its_head() -> None:
-    got = await answer_of(Send(b"HTTP/1.1 204 No Content\r\n\r\n"), WaitForPeer())
-    assert (got.status, got.body) == (204, b"")
+@pytest.mark.parametrize("lines", [b"", LENGTH, CHUNKED], ids=["plain", "length", "chunks"])
+@pytest.mark.parametrize("status", [204, 304])
+async def test_an_answer_without_a_body_ends_with_its_head_whatever_that_says(status: int, lines: bytes) -> None:
+    """RFC 9112 section 6.3."""
+    got = await answer_of(Send(b"HTTP/1.1 %d X\r\n%b\r\n" % (status, lines)), WaitForPeer())
+    assert (got.status, got.body) == (status, b"")
 
 
 BAD = {
@@ -197,6 +212,15 @@ async def test_an_engine_that_never_comes_to_the_point_is_left_at_once(name: str
         await engine.peer_closed(seconds=5.0)
 
 
+async def test_an_answer_to_our_own_question_has_a_bound() -> None:
+    piece = b"x" * 2**20
+    engine = RawEngine((Send(OK + b"\r\n"), *[Send(piece)] * 40, WaitForPeer()))
+    async with pool_to(engine) as pool:
+        with pytest.raises(EngineUnreachable):
+            await ask(pool, request(), seconds=30.0)
+        await engine.peer_closed(seconds=5.0)
+
+
 async def test_a_reset_is_no_end_of_an_answer_that_ends_with_its_connection() -> None:
     with pytest.raises(EngineUnreachable):
         await answer_of(Send(OK + b"\r\n" + ANSWER), Sleep(0.05), Reset())
@@ -261,6 +285,26 @@ async def test_a_connection_that_the_engine_closed_is_not_taken() -> None:
 
     first, second = await connections_of_two((Send(json_answer(ANSWER)), Wait(speak), HalfClose()), between)
     assert first != second
+
+
+@pytest.mark.slow
+async def test_a_connection_that_nobody_uses_is_closed_in_order_before_the_engine_would() -> None:
+    """uvicorn closes one after 5 s, and keeps state for one that was reset."""
+    engine = RawEngine((Send(json_answer(ANSWER)), Sleep(5.0), CloseIfIdle()))
+    async with pool_to(engine) as pool:
+        await ask(pool, request(), seconds=5.0)
+        assert await engine.peer_closed(seconds=10.0) == "fin"
+        assert pool.idle_leg() is None
+
+
+async def test_the_connection_that_was_used_last_is_used_first() -> None:
+    """So the others come of age, and no more are kept than are needed."""
+    engine = RawEngine((Send(json_answer(ANSWER)),))
+    async with pool_to(engine) as pool:
+        legs = [await pool.new_leg() for _ in range(3)]
+        for leg in legs:
+            await ask_on(leg, pool, request(), seconds=5.0)
+        assert [pool.idle_leg() for _ in range(4)] == [*reversed(legs), None]
 
 
 @asynccontextmanager

@@ -93,6 +93,23 @@ async def test_a_success_that_is_no_json_object_is_none(body: bytes, redis: Redi
     await on(redis, tmp_path, RawEngine((Send(json_answer(body)),)), use)
 
 
+@pytest.mark.slow
+async def test_an_answer_that_is_no_stream_and_has_no_end_is_left_at_a_bound(
+    redis: RedisServer, tmp_path: Path
+) -> None:
+    piece = b"x" * 2**20
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"
+    engine = RawEngine((Send(head), *[Send(piece)] * 200, WaitForPeer()))
+
+    async def use(bed: GateBed) -> None:
+        status, _, body = await bed.post()
+        assert (status, json.loads(body)["error"]["code"]) == (502, "engine_failed")
+        await engine.peer_closed(seconds=5)
+        assert len(body) < 1000
+
+    await on(redis, tmp_path, engine, use)
+
+
 async def test_a_media_type_that_only_begins_like_a_streams_is_none(redis: RedisServer, tmp_path: Path) -> None:
     answer = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-streamx\r\nContent-Length: 8\r\n\r\n<secret>"
 
