@@ -399,7 +399,7 @@ class Capacity:
     # second one to an engine. Where a worker has as many, those that wait for a request are closed, the longest waiting
     # first; where none does, the new one is closed without an answer.
     connections: AtLeastOne | None = None
-    # Those from one address, or from one /64 of IPv6. More are closed without an answer. Absent: half of all. The
+    # Those from one address, or from one /64 of IPv6. More are closed without an answer. Absent: three of four. The
     # address is that of the connection, or what the PROXY protocol says of it: of any other front it is the front's
     # own, so this does not count for addresses that `[proxies] trusted` lists, nor on a Unix socket.
     connections_per_address: AtLeastOne | None = None

@@ -288,7 +288,7 @@ def connections(settings: Settings, share: Share) -> Crowd:
         _log.warning("connections.limited", possible=possible, remedy="raise the limit of open files (ulimit -n)")
     return Crowd(
         most,
-        of_one_address=max(most // 2, 1) if of_one is None else share.of(of_one),
+        of_one_address=max(most * 3 // 4, 1) if of_one is None else share.of(of_one),
         trusted=trusted_proxies(settings.proxies),
     )
 

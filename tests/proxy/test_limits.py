@@ -54,11 +54,11 @@ def test_connections_are_those_that_are_set_and_never_more_than_there_can_be(set
     assert connections(everything, Share()).most == connections_possible()
 
 
-def test_one_address_has_half_of_all_where_nothing_is_said_and_a_trusted_front_has_all(settings: Settings) -> None:
-    of = replace(settings, capacity=Capacity(connections=10), proxies=Proxies(trusted=("10.0.0.0/8",)))
+def test_one_address_has_three_of_four_where_nothing_is_said_and_a_trusted_front_has_all(settings: Settings) -> None:
+    of = replace(settings, capacity=Capacity(connections=8), proxies=Proxies(trusted=("10.0.0.0/8",)))
     crowd = connections(of, Share())
-    assert sum(crowd.enter(crowd.origin(address_of("192.0.2.7"))) for _ in range(10)) == 5
-    assert sum(crowd.enter(crowd.origin(address_of("10.0.0.1"))) for _ in range(10)) == 5
+    assert sum(crowd.enter(crowd.origin(address_of("192.0.2.7"))) for _ in range(10)) == 6
+    assert sum(crowd.enter(crowd.origin(address_of("10.0.0.1"))) for _ in range(10)) == 2
     assert crowd.is_full
 
 
