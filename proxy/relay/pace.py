@@ -36,7 +36,7 @@ class Turns:
         turn = (1 + head_bytes // HEAD_BYTES) / RATE
         latest = now + BURST_SECONDS + LONGEST_SECONDS
         self._served_at = min(max(self._served_at, now) + turn, latest)
-        return max(self._served_at - now - BURST_SECONDS, 0.0)
+        return min(max(self._served_at - now - BURST_SECONDS, 0.0), LONGEST_SECONDS)  # a sum of floats may be over it
 
 
 class Pace:
