@@ -28,6 +28,8 @@ from tests.parts.raw_engine import Close, RawEngine, Reset, Send, Wait, WaitForP
 from tests.parts.redis_server import RedisServer
 from tests.proxy.relay.relay_parts import ANSWER, nothing_held, stream
 
+pytestmark = pytest.mark.slow
+
 CHAT = "/v1/chat/completions"
 ALICE, BOB, MALLORY = "u-alice-0001", "u-bob-0002", "u-mallory-0009"
 GOOD = (Send(json_answer(ANSWER)),)

@@ -32,6 +32,8 @@ from tests.parts.redis_server import RedisServer
 from tests.proxy.relay.relay_parts import ANSWER, DONE, TOKEN, ask, on, outcome, until_paused
 from tests.proxy.test_tls import Authority
 
+pytestmark = pytest.mark.slow
+
 PATH = "/v1/chat/completions"
 PLAIN: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
 PROBE = Timeouts(half_close="probe")

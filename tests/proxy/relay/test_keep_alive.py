@@ -28,6 +28,8 @@ from tests.parts.raw_engine import (
 from tests.parts.redis_server import RedisServer
 from tests.proxy.relay.relay_parts import ANSWER, DONE, TOKEN, ask, on, outcome, until_paused
 
+pytestmark = pytest.mark.slow
+
 COMMENTS = Timeouts(keep_alive="comment", keep_alive_interval=0.1)
 EVENTS = Timeouts(keep_alive="event", keep_alive_interval=0.1)
 PLAIN: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}

@@ -27,6 +27,8 @@ from tests.parts.raw_engine import (
 from tests.parts.redis_server import RedisServer
 from tests.proxy.relay.relay_parts import ANSWER, DONE, TOKEN, ask, nothing_held, on, outcome, until_paused
 
+pytestmark = pytest.mark.slow
+
 COMMENT = b": keep-alive\n\n"
 ROLE = b'data: {"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}\n\n'
 

@@ -223,6 +223,7 @@ async def test_a_sign_in_that_fails_leaves_the_earlier_one(
     assert sign_ins.find(rogue.url) == before
 
 
+@pytest.mark.slow
 async def test_a_gate_that_names_another_gates_sign_in_gets_no_token(
     rogue: Rogue, sign_ins: SignIns, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -239,6 +240,7 @@ async def test_a_gate_that_names_another_gates_sign_in_gets_no_token(
     assert sign_ins.find(rogue.url) is not None
 
 
+@pytest.mark.slow
 async def test_a_sign_in_at_another_client_or_provider_is_nobody_elses(
     rogue: Rogue, sign_ins: SignIns, capsys: pytest.CaptureFixture[str]
 ) -> None:
