@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import ssl
 from dataclasses import dataclass, field
 from ipaddress import ip_address
@@ -49,7 +50,7 @@ class Pool:
     """The legs to one replica. `outstanding` counts the requests that are on their way there; `name` is its address.
 
     A name is looked up for each new leg, and all of its addresses are tried; once `keep_to` has said which of them is
-    meant, only that one. A leg that is older than `age_seconds` takes no further request.
+    meant, only that one, and no leg of before takes a further request. Nor does one that is older than `age_seconds`.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class Pool:
         self._connect_seconds = connect_seconds
         self._lookup = lookup or LoopLookup()
         self._kept_to: str | None = None
+        self._kept_since = -math.inf
         self._idle: dict[Leg, asyncio.TimerHandle] = {}
         self._closed = False
 
@@ -76,7 +78,7 @@ class Pool:
         while self._idle:
             leg, timer = self._idle.popitem()
             timer.cancel()
-            if leg.usable and not self._is_old(leg):
+            if leg.usable and self._may_serve(leg):
                 return leg
             leg.close()
         return None
@@ -88,15 +90,18 @@ class Pool:
         patience = self._connect_seconds if seconds is None else seconds
         async with asyncio.timeout(patience):
             leg = await self._connected(home or self, patience)
-        if self._closed:
-            # Whoever closed the pool meanwhile no longer trusts what answers at this address.
+        if self._closed or self._kept_to not in (None, leg.peer):
+            # Whoever closed the pool meanwhile, or had it keep to another address, does not trust what answers here.
             leg.abort()
-            raise ConnectionError("the pool was closed")
+            raise ConnectionError("the connection leads where nothing is to be sent any more")
         return leg
 
     def keep_to(self, leg: Leg) -> None:
-        """Connect to nothing from now on but what this leg is connected to: what is proven is proven of that."""
-        self._kept_to = leg.peer
+        """Use nothing from now on but what this leg is connected to: what is proven is proven of that. A leg of before
+        may lead to another address of the name, or to the process that listened there before.
+        """
+        self._kept_to, self._kept_since = leg.peer, leg.born
+        self._close_idle()
 
     async def has_moved(self) -> bool:
         """Whether the name is known to lead elsewhere now than to what the pool keeps to."""
@@ -109,7 +114,7 @@ class Pool:
             return False
 
     def back(self, leg: Leg) -> None:
-        if self._closed or self._is_old(leg):
+        if self._closed or not self._may_serve(leg):
             leg.close()
         else:
             self._idle[leg] = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._expire, leg)
@@ -121,6 +126,9 @@ class Pool:
 
     def close(self) -> None:
         self._closed = True
+        self._close_idle()
+
+    def _close_idle(self) -> None:
         for leg, timer in self._idle.items():
             timer.cancel()
             leg.close()
@@ -131,8 +139,9 @@ class Pool:
         """Whether there is nothing to look up: a Unix socket, or a plain address."""
         return self.address.unix is not None or is_address(self.address.host)
 
-    def _is_old(self, leg: Leg) -> bool:
-        return asyncio.get_running_loop().time() - leg.born >= self.age_seconds
+    def _may_serve(self, leg: Leg) -> bool:
+        """Whether it may take a further request."""
+        return leg.born >= self._kept_since and asyncio.get_running_loop().time() - leg.born < self.age_seconds
 
     async def _connected(self, home: Home, seconds: float) -> Leg:
         loop = asyncio.get_running_loop()

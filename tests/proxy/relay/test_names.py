@@ -17,6 +17,7 @@ from proxy.assurance.verdict import Verdict
 from proxy.demo.simulator import AT_ONCE, EngineShape, Simulator
 from proxy.engines.profile import Operation
 from proxy.isolation.salt import SaltKey
+from proxy.relay.leg import Leg
 from proxy.relay.patience import Patience
 from proxy.relay.pool import Address, Pool
 from proxy.relay.question import EngineUnreachable, ask, ask_on
@@ -43,6 +44,20 @@ class Names:
         if not self.says:
             raise socket.gaierror(socket.EAI_NONAME, "no such name")
         return self.says
+
+
+class SlowAtFirst(Names):
+    """A resolver whose first answer, which is of when it was asked, waits for `go_on`."""
+
+    def __init__(self, *addresses: str) -> None:
+        super().__init__(*addresses)
+        self.go_on = asyncio.Event()
+
+    async def addresses(self, host: str, port: int) -> Sequence[str]:
+        said = await super().addresses(host, port)
+        if self.asked == 1:
+            await self.go_on.wait()
+        return said
 
 
 class NoAnswer:
@@ -146,6 +161,63 @@ async def test_nothing_is_sent_but_to_the_address_that_the_leash_is_at() -> None
             await ask(pool, request(), seconds=5.0)
         assert (len(proven.requests), len(other.requests)) == (2, 0)
         pool.close()
+
+
+async def test_a_connection_of_before_the_leash_carries_nothing_after_it() -> None:
+    """Before, what needs no proof goes wherever the name leads, and its connection waits for what comes next."""
+    async with RawEngine(GOOD) as proven, RawEngine(GOOD, listen=("127.0.0.2", proven.port)) as other:
+        names = Names("127.0.0.2")
+        pool = pool_by(names, proven.port)
+        assert await answered(pool, await pool.new_leg()) == ANSWER
+        assert pool._idle
+        names.says = ("127.0.0.1", "127.0.0.2")
+        async with leash(pool, lambda: None):
+            assert not pool._idle
+            assert await other.peer_closed() == "fin"
+        pool.close()
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.2"], ids=["at the same address", "at another"])
+async def test_nor_does_one_whose_answer_came_when_the_leash_was_there(address: str) -> None:
+    """At the leash's own address, too: who listened there before may have been another process."""
+    go_on = asyncio.Event()
+    slow = (Send(json_answer(ANSWER)[:-5]), Wait(go_on), Send(json_answer(ANSWER)[-5:]))
+    async with RawEngine(slow) as proven, RawEngine(slow, listen=("127.0.0.2", proven.port)) as other:
+        names = Names(address)
+        pool = pool_by(names, proven.port)
+        asked = asyncio.create_task(answered(pool, await pool.new_leg()))
+        at = proven if address == "127.0.0.1" else other
+        await at.request()
+        await asyncio.sleep(0.01)  # the loop's clock has steps of a millisecond
+        names.says = ("127.0.0.1",)
+        async with leash(pool, lambda: None):
+            go_on.set()
+            assert await asked == ANSWER
+            assert pool.idle_leg() is None
+            assert await at.peer_closed() == "fin"
+        pool.close()
+
+
+async def test_nor_does_one_to_another_address_that_was_made_meanwhile() -> None:
+    """A connection may have been under way when the leash was attached."""
+    async with RawEngine(GOOD) as proven, RawEngine(GOOD, listen=("127.0.0.2", proven.port)) as other:
+        names = SlowAtFirst("127.0.0.2")
+        pool = pool_by(names, proven.port)
+        making = asyncio.create_task(pool.new_leg())
+        await until(lambda: names.asked == 1)
+        names.says = ("127.0.0.1",)
+        async with leash(pool, lambda: None):
+            names.go_on.set()
+            with pytest.raises(ConnectionError):
+                await making
+            assert not other.requests
+            assert await answered(pool, await pool.new_leg()) == ANSWER
+            assert pool.idle_leg() is not None
+        pool.close()
+
+
+async def answered(pool: Pool, leg: Leg) -> bytes:
+    return (await ask_on(leg, pool, request(), seconds=5.0)).body
 
 
 async def test_behind_tls_too_nothing_is_sent_but_to_the_address_that_the_leash_is_at(tmp_path: Path) -> None:
