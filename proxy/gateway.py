@@ -375,7 +375,7 @@ class Gateway:
         several = len(destination.pools) > 1
         if request.endpoint.salt is None:
             record.stage("stamp", time.perf_counter() - began)
-            destination = replace(destination, border=str(unit)) if several else destination
+            destination = replace(destination, caller=_name(admission.identity)) if several else destination
             return count(request, request_id=record.request_id), destination
         salt = self.salts.salt(unit, admission.snapshot.ring, self.wall_clock())
         if asked.presented is not None:
@@ -383,7 +383,8 @@ class Gateway:
         record.stamped(salt.fingerprint, salt.key_id, salt.epoch)
         stamped = stamp(request, salt, request_id=record.request_id, show_reuse=scope.show_reuse)
         if several:
-            destination = replace(destination, border=salt.fingerprint, beginning=beginning(request, salt))
+            begins = beginning(request, salt)
+            destination = replace(destination, caller=_name(admission.identity), beginning=begins)
         record.stage("stamp", time.perf_counter() - began)
         return stamped, destination
 
@@ -405,3 +406,8 @@ class Gateway:
             return model_list(request, record, self.engines.models(scope))
         self.engines.model(scope, wanted.model)
         return one_model(request, record, wanted.model)
+
+
+def _name(identity: Identity) -> str:
+    """One caller's, whatever he asks for. No issuer has a space in it."""
+    return f"{identity.issuer} {identity.subject}"

@@ -30,7 +30,7 @@ class Affinity:
     def replicas(self, destination: Destination) -> Iterator[Sequence[Pool]]:
         start, now = destination.beginning, self._clock()
         places = [
-            Place(pool.name, pool.outstanding, destination.outliers.weight(pool.name, destination.border, now))
+            Place(pool.name, pool.outstanding, destination.outliers.weight(pool.name, destination.caller, now))
             for pool in destination.pools
         ]
         shared = None if start is None else start.shared

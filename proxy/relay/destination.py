@@ -15,7 +15,7 @@ from proxy.relay.pool import Pool
 class Destination:
     """The replicas of one engine that may take one request, at least one, and the engine's patience with its model.
 
-    `outliers` is what this worker found of the engine's replicas; `border` names whose request it is to them.
+    `outliers` is what this worker found of the engine's replicas; `caller` names whose request it is to them.
     `beginning` is how its prompt begins: None for a request that computes none, and where there is nothing to choose.
     """
 
@@ -24,5 +24,5 @@ class Destination:
     pools: Sequence[Pool]
     patience: Patience
     outliers: Outliers = field(default_factory=Outliers)
-    border: str = ""
+    caller: str = ""
     beginning: Beginning | None = None

@@ -6,10 +6,11 @@ proof goes on meanwhile, by connections of its own, and is not touched.
 
 Who can make a replica fail must not be able to take it from everybody. A connection that cannot be made is nobody's
 doing and counts for all. What comes after that may be the request's own doing: a connection that breaks, be it while
-the request is written, an answer that is a failure (5xx), or none in time. It counts for the border whose request it
-was, and ejects the replica for that border alone, until a second border finds the same. Never counted: what the caller
-got wrong (4xx), a caller who left, and "busy" (429, 503): an engine that is full is not broken, and the others would be
-full the sooner for taking its share.
+the request is written, an answer that is a failure (5xx), or none in time. It counts for the caller whose request it
+was, and ejects the replica for that caller alone, until a second caller finds the same. Callers and not borders: one
+caller may ask under several borders, and choose among them. Never counted: what the caller got wrong (4xx), a caller
+who left, and "busy" (429, 503): an engine that is full is not broken, and the others would be full the sooner for
+taking its share.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ LONGEST_SECONDS: Final = 300.0
 RETURN_SECONDS: Final = 30.0
 FIRST_WEIGHT: Final = 0.1
 LARGEST_SHARE: Final = 0.5
-BORDERS_FOR_ALL: Final = 2
-MAXIMUM_BORDERS: Final = 1024
+CALLERS_FOR_ALL: Final = 2
+MAXIMUM_CALLERS: Final = 1024
 
 
 @dataclass(slots=True)
 class _Standing:
-    """What is held against one replica, by everybody or by one border. Times are seconds of the caller's clock."""
+    """What is held against one replica, by everybody or by one caller. Times are seconds of one monotonic clock."""
 
     failures: int = 0
     ejections: int = 0
@@ -63,25 +64,27 @@ class _Standing:
 
 
 class Outliers:
-    """The replicas of one engine, as one worker finds them. Replicas go by their address, borders by any name."""
+    """The replicas of one engine, as one worker finds them. Replicas go by their address, callers by a name
+    that is theirs alone.
+    """
 
     def __init__(self) -> None:
         self._for_all: dict[str, _Standing] = {}
-        self._for_border: OrderedDict[tuple[str, str], _Standing] = OrderedDict()
+        self._for_caller: OrderedDict[tuple[str, str], _Standing] = OrderedDict()
         self._out: set[str] = set()
 
-    def weight(self, replica: str, border: str, now: float) -> float:
-        """Its share of what it would get: 0 while it is ejected for this border, 1 when all is well."""
-        if not self._for_all and not self._for_border:
+    def weight(self, replica: str, caller: str, now: float) -> float:
+        """Its share of what it would get: 0 while it is ejected for this caller, 1 when all is well."""
+        if not self._for_all and not self._for_caller:
             return 1.0
-        standings = (self._for_all.get(replica), self._for_border.get((replica, border)))
+        standings = (self._for_all.get(replica), self._for_caller.get((replica, caller)))
         return min((standing.weight(now) for standing in standings if standing is not None), default=1.0)
 
-    def answered(self, replica: str, border: str) -> None:
-        """What a border sent there went well."""
+    def answered(self, replica: str, caller: str) -> None:
+        """What a caller sent there went well."""
         if (standing := self._for_all.get(replica)) is not None:
             standing.failures = 0
-        if (standing := self._for_border.get((replica, border))) is not None:
+        if (standing := self._for_caller.get((replica, caller))) is not None:
             standing.failures = 0
 
     def unreachable(self, replica: str, among: Collection[str], now: float) -> float | None:
@@ -91,17 +94,17 @@ class Outliers:
         standing = self._for_all.setdefault(replica, _Standing())
         return self._eject(replica, among, now) if standing.failed(now) else None
 
-    def failed(self, replica: str, border: str, among: Collection[str], now: float) -> float | None:
-        """What a border sent there failed. As `unreachable`; None also where it is ejected for this border alone."""
-        standing = self._for_border.setdefault((replica, border), _Standing())
-        self._for_border.move_to_end((replica, border))
-        while len(self._for_border) > MAXIMUM_BORDERS:
-            self._for_border.popitem(last=False)
-        if not standing.failed(now) or not any(self.weight(one, border, now) for one in among if one != replica):
+    def failed(self, replica: str, caller: str, among: Collection[str], now: float) -> float | None:
+        """What a caller sent there failed. As `unreachable`; None also where it is ejected for this caller alone."""
+        standing = self._for_caller.setdefault((replica, caller), _Standing())
+        self._for_caller.move_to_end((replica, caller))
+        while len(self._for_caller) > MAXIMUM_CALLERS:
+            self._for_caller.popitem(last=False)
+        if not standing.failed(now) or not any(self.weight(one, caller, now) for one in among if one != replica):
             return None
         standing.eject(now)
-        agreeing = sum(other.is_out(now) for (address, _), other in self._for_border.items() if address == replica)
-        return self._eject(replica, among, now) if agreeing >= BORDERS_FOR_ALL else None
+        agreeing = sum(other.is_out(now) for (address, _), other in self._for_caller.items() if address == replica)
+        return self._eject(replica, among, now) if agreeing >= CALLERS_FOR_ALL else None
 
     def ejected(self, now: float) -> frozenset[str]:
         """The replicas that are ejected for everybody."""

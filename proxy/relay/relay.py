@@ -186,11 +186,11 @@ class Relay:
         seconds = None
         match found:
             case Finding.GOOD:
-                outliers.answered(replica, destination.border)
+                outliers.answered(replica, destination.caller)
             case Finding.UNREACHABLE:
                 seconds = outliers.unreachable(replica, among, now)
             case Finding.FAILED:
-                seconds = outliers.failed(replica, destination.border, among, now)
+                seconds = outliers.failed(replica, destination.caller, among, now)
             case Finding.NOTHING:
                 pass
         if seconds is not None:

@@ -10,7 +10,7 @@ from proxy.relay.outliers import (
     FAILURES,
     FIRST_SECONDS,
     LONGEST_SECONDS,
-    MAXIMUM_BORDERS,
+    MAXIMUM_CALLERS,
     RETURN_SECONDS,
     Outliers,
 )
@@ -24,8 +24,8 @@ def break_off(outliers: Outliers, replica: str, now: float, among: tuple[str, ..
     return [outliers.unreachable(replica, among, now) for _ in range(FAILURES)][-1]
 
 
-def fail(outliers: Outliers, replica: str, border: str, now: float, among: tuple[str, ...] = FOUR) -> float | None:
-    return [outliers.failed(replica, border, among, now) for _ in range(FAILURES)][-1]
+def fail(outliers: Outliers, replica: str, caller: str, now: float, among: tuple[str, ...] = FOUR) -> float | None:
+    return [outliers.failed(replica, caller, among, now) for _ in range(FAILURES)][-1]
 
 
 def test_one_failure_less_than_too_many_ejects_nobody() -> None:
@@ -104,7 +104,7 @@ def test_where_others_may_not_be_asked_the_last_that_may_is_kept() -> None:
     assert break_off(outliers, "b", 0.0, ("a", "b")) is None
 
 
-def test_no_border_alone_takes_a_replica_from_the_others() -> None:
+def test_no_caller_alone_takes_a_replica_from_the_others() -> None:
     outliers = Outliers()
     for number in range(1000):
         assert outliers.failed("a", "mallory", FOUR, number / 1000) is None
@@ -113,14 +113,14 @@ def test_no_border_alone_takes_a_replica_from_the_others() -> None:
     assert outliers.ejected(1.0) == frozenset()
 
 
-def test_what_two_borders_find_holds_for_all() -> None:
+def test_what_two_callers_find_holds_for_all() -> None:
     outliers = Outliers()
     assert fail(outliers, "a", "acme", 0.0) is None
     assert fail(outliers, "a", "globex", 1.0) == FIRST_SECONDS
     assert outliers.weight("a", "initech", 1.0) == 0.0
 
 
-def test_a_border_for_which_all_replicas_fail_keeps_one() -> None:
+def test_a_caller_for_which_all_replicas_fail_keeps_one() -> None:
     """Then it is what it sends: it must not be left with none, nor take any from the others."""
     outliers = Outliers()
     for replica in FOUR * 3:
@@ -128,11 +128,11 @@ def test_a_border_for_which_all_replicas_fail_keeps_one() -> None:
     assert sum(outliers.weight(replica, "mallory", 0.0) > 0 for replica in FOUR) == 1
 
 
-def test_borders_do_not_pile_up() -> None:
+def test_callers_do_not_pile_up() -> None:
     outliers = Outliers()
-    for number in range(MAXIMUM_BORDERS * 2):
-        outliers.failed("a", f"border-{number}", FOUR, 0.0)
-    assert len(outliers._for_border) == MAXIMUM_BORDERS
+    for number in range(MAXIMUM_CALLERS * 2):
+        outliers.failed("a", f"caller-{number}", FOUR, 0.0)
+    assert len(outliers._for_caller) == MAXIMUM_CALLERS
 
 
 @given(
@@ -146,16 +146,16 @@ def test_borders_do_not_pile_up() -> None:
         max_size=200,
     )
 )
-def test_whatever_happens_a_border_has_somewhere_to_go(steps: list[tuple[str, str, str, float]]) -> None:
+def test_whatever_happens_a_caller_has_somewhere_to_go(steps: list[tuple[str, str, str, float]]) -> None:
     outliers, now = Outliers(), 0.0
-    for what, replica, border, passed in steps:
+    for what, replica, caller, passed in steps:
         now += passed
         match what:
             case "unreachable":
                 outliers.unreachable(replica, FOUR, now)
             case "failed":
-                outliers.failed(replica, border, FOUR, now)
+                outliers.failed(replica, caller, FOUR, now)
             case _:
-                outliers.answered(replica, border)
+                outliers.answered(replica, caller)
         assert len(outliers.ejected(now)) <= 2
-        assert all(0.0 <= outliers.weight(one, border, now) <= 1.0 for one in FOUR)
+        assert all(0.0 <= outliers.weight(one, caller, now) <= 1.0 for one in FOUR)

@@ -188,7 +188,7 @@ class TestOutliers:
             assert counted(bed, "saltgate_engine_up")[address] == 1.0
 
     @pytest.mark.parametrize("failure", [BAD, (Reset(),)], ids=["500", "no answer"])
-    async def test_what_fails_for_one_border_is_left_alone_by_it_and_by_all_when_two_found_it(
+    async def test_what_fails_for_one_caller_is_left_alone_by_him_and_by_all_when_two_found_it(
         self, failure: Sequence[Any], redis: RedisServer, tmp_path: Path
     ) -> None:
         async with (
@@ -206,6 +206,26 @@ class TestOutliers:
             others = await send(bed, 30, subject="u-mallory-0009", project="vault", workspace="globex")
             assert set(others) == {200}
 
+    async def test_who_asks_under_many_borders_is_one_caller_all_the_same(
+        self, redis: RedisServer, tmp_path: Path
+    ) -> None:
+        """He chooses among them, so he would else take a replica from everybody by what he sends."""
+        async with (
+            RawEngine(BAD) as broken,
+            RawEngine(GOOD) as sound,
+            gate_before(redis, tmp_path, (broken, sound)) as bed,
+        ):
+            alice = [bed.headers(), bed.headers(project="ares"), bed.headers() | {"X-Saltgate-Unit": "user"}]
+            failed = 0
+            for headers in alice:
+                asked = [await bed.post(document=chat(f"{number}"), headers=headers) for number in range(30)]
+                failed += [status for status, _, _ in asked].count(502)
+            units = {line["unit"] for line in await bed.completed(90)}
+            assert len(units) == len(alice)
+            assert failed == FAILURES
+            assert not [line for line in bed.lines() if line["event"] == "engine.ejected"]
+            assert (await send(bed, 60, subject="u-bob-0002", project="hermes")).count(502) == FAILURES
+
     async def test_what_the_caller_got_wrong_never_counts(self, redis: RedisServer, tmp_path: Path) -> None:
         wrong = (Send(json_answer(b'{"error":{"message":"no"}}', "400 Bad Request")),)
         async with (
@@ -218,7 +238,7 @@ class TestOutliers:
             assert not [line for line in bed.lines() if line["event"] == "engine.ejected"]
             assert min(len(first.requests), len(second.requests)) > FAILURES
 
-    async def test_requests_at_which_every_connection_breaks_keep_no_other_border_away(
+    async def test_requests_at_which_every_connection_breaks_keep_no_other_caller_away(
         self, redis: RedisServer, tmp_path: Path
     ) -> None:
         """As with a proxy before each replica that breaks off what it finds too long."""
