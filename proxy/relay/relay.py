@@ -15,6 +15,8 @@ import asyncio
 import re
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Final
 
 import structlog
@@ -165,7 +167,7 @@ class Relay:
             if self._is_over(exchange) or not (end is End.UNSENT or _is_reuse_race(end, exchange)):
                 return end
             exchange.retriable(end)
-        leg = await _new_leg(pool, connect_seconds)
+        leg = await _new_leg(pool, connect_seconds, exchange.done)
         if leg is not None:
             end = await self._send(exchange, leg, pool, record)
             if end is End.UNSENT and not self._is_over(exchange):
@@ -236,12 +238,23 @@ def _is_reuse_race(end: End, exchange: Exchange) -> bool:
     return end is End.SILENT and exchange.elapsed < RACE_SECONDS
 
 
-async def _new_leg(pool: Pool, seconds: float) -> Leg | None:
-    """None where no connection can be made in that time."""
+async def _new_leg(pool: Pool, seconds: float, over: asyncio.Future[End]) -> Leg | None:
+    """None where no connection can be made in that time, or before the exchange is over."""
     try:
-        return await pool.new_leg(seconds=seconds)
+        async with asyncio.timeout(None) as waiting:
+            stop = partial(_stop, waiting)
+            over.add_done_callback(stop)
+            try:
+                return await pool.new_leg(seconds=seconds)
+            finally:
+                over.remove_done_callback(stop)
     except (OSError, TimeoutError):
         return None
+
+
+def _stop(waiting: asyncio.Timeout, over: asyncio.Future[End]) -> None:
+    with suppress(RuntimeError):  # the connection was there in the same moment
+        waiting.reschedule(over.get_loop().time())
 
 
 def answer_headers(record: Record) -> bytes:

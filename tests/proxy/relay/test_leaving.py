@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Literal
 
 import pytest
 
 from config.settings import Timeouts
+from proxy.directory.changes import revoke
+from proxy.directory.model import user
 from proxy.relay.exchange import Exchange
 from tests.parts.gate_bed import GateBed, chat, gate_bed
 from tests.parts.gone_client import GoneClient, post
@@ -109,37 +114,60 @@ async def test_a_client_that_leaves_while_it_takes_nothing_frees_the_engine(
     await on(redis, tmp_path, engine, use)
 
 
-@pytest.mark.parametrize("leave", LEAVING)
-async def test_a_client_that_leaves_while_a_connection_is_made_sends_nothing_up(
-    leave: Leave, redis: RedisServer, tmp_path: Path
-) -> None:
-    with socket.socket() as full:
+@asynccontextmanager
+async def gate_before_a_deaf_engine(redis: RedisServer, folder: Path) -> AsyncIterator[GateBed]:
+    """A gate that has a minute for the connection to its engine, where none is taken and none refused."""
+    with ExitStack() as stack:
+        full = stack.enter_context(socket.socket())
         # With its queue full, the kernel answers no further connection: neither yes nor no.
         full.bind(("127.0.0.1", 0))
         full.listen(0)
-        waiting = [socket.socket() for _ in range(3)]
-        for one in waiting:
-            one.setblocking(False)
-            one.connect_ex(full.getsockname())
+        for _ in range(3):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(full.getsockname())
         url = f"http://127.0.0.1:{full.getsockname()[1]}"
         async with (
             RawEngine() as ready,
             gate_bed(
                 redis.settings(),
                 [url, ready.url],
-                tmp_path,
+                folder,
                 proof="off",
                 models=("tiny",),
-                timeouts=Timeouts(connect=0.5),
+                timeouts=Timeouts(connect=60),
             ) as bed,
         ):
             # Only the one that takes no connection counts for the relay.
-            bed.gate.engines.engines[0].replicas[0].reachable = True
-            async with GoneClient.to(bed.url) as client:
-                await ask(bed, client, streaming=False)
-                getattr(client, leave)()
-                assert (await outcome(bed))["outcome"] == "client_gone"
+            deaf, other = bed.gate.engines.engines[0].replicas
+            deaf.reachable, other.reachable = True, False
+            yield bed
             await nothing_held(bed)
+            assert bed.gate.gateway.capacity.taken == 0
             assert not ready.requests
-        for one in waiting:
-            one.close()
+
+
+@pytest.mark.parametrize("leave", LEAVING)
+async def test_a_client_that_leaves_while_a_connection_is_made_sends_nothing_up_and_holds_nothing(
+    leave: Leave, redis: RedisServer, tmp_path: Path
+) -> None:
+    async with gate_before_a_deaf_engine(redis, tmp_path) as bed, GoneClient.to(bed.url) as client:
+        await ask(bed, client, streaming=False)
+        await open_exchanges(bed)
+        getattr(client, leave)()
+        assert (await outcome(bed))["outcome"] == "client_gone"
+
+
+async def test_a_drain_and_a_revocation_do_not_wait_for_a_connection_either(redis: RedisServer, tmp_path: Path) -> None:
+    async with gate_before_a_deaf_engine(redis, tmp_path) as bed:
+        asked = asyncio.create_task(bed.post(headers=bed.headers("u-bob-0002", "hermes")))
+        await open_exchanges(bed)
+        await bed.change(revoke("acme", "hermes", user("u-bob-0002")))
+        async with asyncio.timeout(10):
+            assert (await asked)[0] == 403
+        asked = asyncio.create_task(bed.post())
+        await open_exchanges(bed)
+        async with asyncio.timeout(10):
+            await bed.gate.drain(0.0)
+            status, _, body = await asked
+        assert (status, json.loads(body)["error"]["code"]) == (503, "draining")
