@@ -201,6 +201,7 @@ class Capacity:
         self._places = {name: Places(name, limits, self) for name, limits in engines.items()}
         # The engines at which somebody waits, in the order of turns.
         self._wanted: OrderedDict[str, Places] = OrderedDict()
+        self._is_granting = False
 
     def __iter__(self) -> Iterator[Places]:
         return iter(self._places.values())
@@ -220,10 +221,23 @@ class Capacity:
         self._wanted.pop(places.engine, None)
 
     def grant(self) -> None:
-        """Give away whatever room there is, engine by engine in turn."""
-        while self._wanted and self.taken < self.limit:
-            places = next((places for places in self._wanted.values() if places.has_room), None)
-            if places is None:
-                return
-            self._wanted.move_to_end(places.engine)
-            places.grant_next()
+        """Give away whatever room there is, engine by engine in turn.
+
+        Who gets a place may give it back at once, since nobody takes it any more. Thousands may, so that is no call
+        within the call: the loop finds the room.
+        """
+        if self._is_granting:
+            return
+        self._is_granting = True
+        try:
+            while (places := self._next()) is not None:
+                self._wanted.move_to_end(places.engine)
+                places.grant_next()
+        finally:
+            self._is_granting = False
+
+    def _next(self) -> Places | None:
+        """The engine whose turn it is; None where there is no room, or nobody waits for it."""
+        if self.taken >= self.limit:
+            return None
+        return next((places for places in self._wanted.values() if places.has_room), None)

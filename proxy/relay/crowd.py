@@ -40,9 +40,13 @@ class Crowd:
             return f"{int(peer) >> (128 - _IPV6_PREFIX):x}"
         return str(peer)
 
+    def has_enough(self, origin: str) -> bool:
+        """Whether there are as many from there as there may be, so that nobody needs to make room for one more."""
+        return self._from[origin] >= self._of_one_address
+
     def enter(self, origin: str) -> bool:
         """Whether the connection may stay. If so, `leave` is to be said once for it."""
-        if self._from[origin] >= self._of_one_address:
+        if self.has_enough(origin):
             self.closed["address"] += 1
             return False
         if self.is_full:

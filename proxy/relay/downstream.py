@@ -449,7 +449,7 @@ class Front(Server):
         Where the worker is full, those that have waited longest for a request make room.
         """
         origin = self.crowd.origin(peer)
-        if self.crowd.is_full:
+        if self.crowd.is_full and not self.crowd.has_enough(origin):
             self._make_room()
         return origin if self.crowd.enter(origin) else None
 

@@ -110,6 +110,21 @@ async def test_a_cancelled_request_loses_no_place(granted: str) -> None:
     assert (places.taken, places.waiting) == (0, 0)
 
 
+async def test_however_many_are_cancelled_in_one_moment_no_place_is_lost() -> None:
+    places, held = full()
+    gone = [waits(places, Client()) for _ in range(900)]
+    stays = waits(places, Client())
+    await a_moment()
+    for task in gone:
+        task.cancel()
+    held.give_back()
+    held.give_back()
+    with await stays:
+        assert (places.taken, places.waiting) == (1, 0)
+    assert all(task.cancelled() for task in gone)
+    assert (places.taken, places.waiting) == (0, 0)
+
+
 async def test_whoever_has_waited_long_enough_is_told_when_to_come_again() -> None:
     places, _ = full(wait_seconds=0.01)
     async with asyncio.timeout(10):

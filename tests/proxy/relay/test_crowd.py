@@ -151,6 +151,19 @@ async def test_where_there_are_too_many_the_one_that_has_waited_longest_makes_ro
         assert (crowd.open, crowd.closed["idle"], crowd.closed["all"]) == (3, 1, 0)
 
 
+async def test_nobody_makes_room_for_one_of_an_address_that_has_its_part() -> None:
+    crowd = Crowd(3, of_one_address=2)
+    async with AsyncExitStack() as stack:
+        _, port, _ = await stack.enter_async_context(listener(crowd))
+        other = await stack.enter_async_context(GoneClient(port, source="127.0.0.2"))
+        assert await served(other)
+        for _ in range(2):
+            assert await served(await stack.enter_async_context(GoneClient(port)))
+        assert await closed(await stack.enter_async_context(GoneClient(port)))
+        assert await served(other)
+        assert (crowd.open, crowd.closed["idle"], crowd.closed["address"]) == (3, 0, 1)
+
+
 @pytest.mark.parametrize("head", [b"", b"GET / HTT"], ids=["silent", "half a head"])
 async def test_whoever_opens_connections_and_asks_for_nothing_keeps_nobody_out(head: bytes) -> None:
     crowd = Crowd(20, of_one_address=MANY)
