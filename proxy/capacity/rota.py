@@ -8,8 +8,8 @@ lighter one's: whoever sends more than its turns are worth pushes out nobody but
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterator
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Iterator, Mapping
 from typing import Generic, Protocol, TypeVar
 
 
@@ -38,6 +38,9 @@ class Rota(Generic[T]):
         self._count = 0
         # In the order of turns at each level; nothing in it is empty.
         self._workspaces: OrderedDict[str, OrderedDict[str, OrderedDict[T, None]]] = OrderedDict()
+        # Kept up, since whoever is refused where it is full costs a look at all of them.
+        self._of_workspace: Counter[str] = Counter()
+        self._of_projects: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
     def __len__(self) -> int:
         return self._count
@@ -58,6 +61,8 @@ class Rota(Generic[T]):
             self.leave(guest)
         projects = self._workspaces.setdefault(newcomer.workspace, OrderedDict())
         projects.setdefault(newcomer.project, OrderedDict())[newcomer] = None
+        self._of_workspace[newcomer.workspace] += newcomer.load
+        self._of_projects[newcomer.workspace][newcomer.project] += newcomer.load
         self._load += newcomer.load
         self._count += 1
         return leaving
@@ -67,12 +72,15 @@ class Rota(Generic[T]):
         projects = self._workspaces[guest.workspace]
         guests = projects[guest.project]
         del guests[guest]
+        self._of_workspace[guest.workspace] -= guest.load
+        self._of_projects[guest.workspace][guest.project] -= guest.load
         self._load -= guest.load
         self._count -= 1
         if not guests:
-            del projects[guest.project]
+            del projects[guest.project], self._of_projects[guest.workspace][guest.project]
         if not projects:
-            del self._workspaces[guest.workspace]
+            del self._workspaces[guest.workspace], self._of_workspace[guest.workspace]
+            del self._of_projects[guest.workspace]
 
     def next(self) -> T:
         """Whose turn it is; it waits no more. Somebody must be waiting."""
@@ -89,25 +97,32 @@ class Rota(Generic[T]):
         over = self._load + newcomer.load - self._bound
         if over <= 0:
             return []
-        loads = {
-            workspace: {project: sum(guest.load for guest in guests) for project, guests in projects.items()}
-            for workspace, projects in self._workspaces.items()
-        }
-        own = loads.setdefault(newcomer.workspace, {})
-        own[newcomer.project] = own.get(newcomer.project, 0) + newcomer.load
+        workspaces = self._of_workspace.copy()
+        workspaces[newcomer.workspace] += newcomer.load
+        own = self._of_projects.get(newcomer.workspace, Counter[str]()).copy()
+        own[newcomer.project] += newcomer.load
+        projects = {newcomer.workspace: own}
         newest: dict[tuple[str, str], Iterator[T]] = {}
         leaving: list[T] = []
         while over > 0:
             # Of equals the newcomer's: nobody leaves for one who is no lighter.
-            workspace = max(loads, key=lambda name: (sum(loads[name].values()), name == newcomer.workspace))
-            projects = loads[workspace]
-            at_home = workspace == newcomer.workspace
-            project = max(projects, key=lambda name: (projects[name], at_home and name == newcomer.project))
-            if at_home and project == newcomer.project:
+            workspace = _heaviest(workspaces, newcomer.workspace)
+            if workspace not in projects:
+                projects[workspace] = self._of_projects[workspace].copy()
+            project = _heaviest(projects[workspace], newcomer.project if workspace == newcomer.workspace else None)
+            if workspace == newcomer.workspace and project == newcomer.project:
                 return None
             heaviest = newest.setdefault((workspace, project), reversed(self._workspaces[workspace][project]))
             guest = next(heaviest)
             leaving.append(guest)
-            projects[project] -= guest.load
+            workspaces[workspace] -= guest.load
+            projects[workspace][project] -= guest.load
             over -= guest.load
         return leaving
+
+
+def _heaviest(loads: Mapping[str, int], of_equals: str | None) -> str:
+    most = max(loads.values())
+    if of_equals is not None and loads.get(of_equals) == most:
+        return of_equals
+    return next(name for name, load in loads.items() if load == most)

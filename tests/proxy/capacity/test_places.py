@@ -302,6 +302,32 @@ def test_large_bodies_are_bounded_in_all_and_nobody_leaves_in_vain() -> None:
     assert rota.join(Someone("z", load=101)) is None
 
 
+class Counted(Someone):
+    """How often somebody who waits is looked at."""
+
+    looks = 0
+
+    def __getattribute__(self, name: str) -> object:
+        if name == "load":
+            Counted.looks += 1
+        return super().__getattribute__(name)
+
+
+def test_whoever_is_refused_where_the_queue_is_full_costs_no_look_at_each_who_waits() -> None:
+    """Else a flood of requests that are refused would cost more than one of requests that are not."""
+    rota: Rota[Someone] = Rota(1000)
+    waiting = [Counted(f"w{number % 50}", f"p{number % 7}") for number in range(1000)]
+    for one in waiting:
+        assert rota.join(one) == []
+    Counted.looks = 0
+    assert rota.join(Someone("w1", "p1")) is None
+    assert rota.join(Someone("heavy", load=30)) is None
+    assert Counted.looks < 50
+    for one in waiting:
+        rota.leave(one)
+    assert (rota.load, rota._workspaces, rota._of_workspace, rota._of_projects) == (0, {}, {}, {})
+
+
 def test_a_request_takes_at_least_its_part_of_the_bytes_so_that_the_number_is_bounded_too() -> None:
     of = limits(waiting=10, waiting_bytes=1005)
     assert of.load(1) == 101
