@@ -42,7 +42,7 @@ from proxy.refusals import EngineUnavailable, Forbidden, Refusal, Unauthenticate
 from proxy.relay.departure import unless_gone
 from proxy.relay.destination import Destination
 from proxy.relay.downstream import Downstream
-from proxy.relay.relay import Relay
+from proxy.relay.relay import Relay, Standing
 from proxy.routes import (
     Generate,
     ListModels,
@@ -166,6 +166,15 @@ class Entry(NamedTuple):
     admission: Admission
 
 
+class Ready(NamedTuple):
+    """What the relay needs of a request, and the place that it has at its engine."""
+
+    place: Place
+    stamped: StampedRequest | CountRequest
+    destination: Destination
+    standing: Standing
+
+
 @dataclass(slots=True, kw_only=True)
 class Gateway:
     """What one worker needs to serve those who ask for a model. `entrance` hands it whatever asks for one.
@@ -197,6 +206,20 @@ class Gateway:
         admission = await self._admit(request, route, record)
         if isinstance(wanted, ListModels):
             return self._list_models(request, wanted, admission.scope, record)
+        ready = await self._ready(request, wanted, admission, record)
+        with ready.place:
+            return await self.relay.relay(ready.stamped, ready.destination, request, record, ready.standing)
+
+    async def follow_revocations(self) -> None:
+        """End what is running for callers who may have it no more, as soon as the directory says so. Endless."""
+        snapshot: Snapshot | None = None
+        while True:
+            snapshot = await self.directory.next_after(snapshot)
+            await end_revoked(self.capacity)
+            await self.relay.end_revoked()
+
+    async def _ready(self, request: web.BaseRequest, wanted: Generate, admission: Admission, record: Record) -> Ready:
+        """Read, checked, stamped, and in possession of a place. What was read ends with this: a stream may be long."""
         began = time.perf_counter()
         body = await read_upload(
             request, maximum_bytes=self.policy.maximum_body_bytes, seconds=self.policy.request_seconds
@@ -208,18 +231,12 @@ class Gateway:
         entry = self._enter(asked, content, admission) or await self._wait(
             asked, content, admission, len(body), request, record
         )
-        with entry.place:
+        try:
             stamped, destination = self._stamp(entry, record)
-            standing = partial(self._standing, entry.admission)
-            return await self.relay.relay(stamped, destination, request, record, standing)
-
-    async def follow_revocations(self) -> None:
-        """End what is running for callers who may have it no more, as soon as the directory says so. Endless."""
-        snapshot: Snapshot | None = None
-        while True:
-            snapshot = await self.directory.next_after(snapshot)
-            await end_revoked(self.capacity)
-            await self.relay.end_revoked()
+        except BaseException:
+            entry.place.give_back()
+            raise
+        return Ready(entry.place, stamped, destination, partial(self._standing, entry.admission))
 
     def _standing(self, admission: Admission) -> Refusal | None:
         """Why the caller would not be let in for the same scope any more, where that is the directory's word.

@@ -5,6 +5,15 @@ from __future__ import annotations
 import platform
 import subprocess
 import sys
+import tracemalloc
+from pathlib import Path
+
+import proxy
+from tests.parts.gate_bed import GateBed, chat
+from tests.parts.gone_client import GoneClient, post
+from tests.parts.raw_engine import STREAM_HEAD, RawEngine, Send, WaitForPeer, chunk
+from tests.parts.redis_server import RedisServer
+from tests.proxy.relay.relay_parts import TOKEN, on
 
 TOLD = """
 import gc, resource
@@ -33,3 +42,24 @@ def test_large_blocks_stay_and_what_lasts_is_no_longer_collected() -> None:
     assert not kept or fewer_faults
     assert frozen
     assert young > 700
+
+
+async def test_while_a_stream_runs_its_prompt_is_held_no_more_than_once(redis: RedisServer, tmp_path: Path) -> None:
+    """As the engine got it, with the room that the encoder took. What the client sent is given back by then."""
+    size = 4 * 2**20
+    engine = RawEngine((Send(STREAM_HEAD), Send(chunk(TOKEN)), WaitForPeer()))
+
+    async def use(bed: GateBed) -> None:
+        async with GoneClient.to(bed.url) as client:
+            request = post("/v1/chat/completions", chat("x" * size, stream=True), bed.headers())
+            tracemalloc.start()
+            try:
+                await client.send(request)
+                await client.read_until(TOKEN)
+                held = tracemalloc.take_snapshot().statistics("filename")
+            finally:
+                tracemalloc.stop()
+        ours = [one.size for one in held if one.traceback[0].filename.startswith(str(Path(proxy.__file__).parent))]
+        assert size <= sum(ours) < 2 * size
+
+    await on(redis, tmp_path, engine, use)
