@@ -9,8 +9,9 @@ from proxy.directory.membership import Named
 from proxy.directory.snapshot import Snapshot
 from proxy.identity import Identity
 from proxy.isolation.scope import Scope
+from proxy.kept import Kept
 
-CAPACITY: Final = 10_000
+CAPACITY: Final = 32 * 1024
 GROUPS: Final = 200_000
 """Of all remembered callers together. Each token of a caller is another one, and a token may name a thousand."""
 
@@ -25,7 +26,7 @@ class RememberedScopes:
         """`select` is `select_scope` under the deployment's policy: nothing but its arguments decides."""
         self._select = select
         self._snapshot: Snapshot | None = None
-        self._kept: dict[tuple[Identity, Named], Scope] = {}
+        self._kept: Kept[tuple[Identity, Named], tuple[Scope, int]] = Kept(CAPACITY)
         self._groups = 0
 
     def scope(self, snapshot: Snapshot, identity: Identity, named: Named) -> Scope:
@@ -34,16 +35,17 @@ class RememberedScopes:
             self._snapshot = snapshot
             self._forget()
         key = (identity, named)
-        kept = self._kept.get(key)
+        kept = self._kept.find(key)
         if kept is not None:
-            return kept
+            return kept[0]
         scope = self._select(snapshot, identity, named)
-        if len(self._kept) >= CAPACITY or self._groups + len(identity.groups) > GROUPS:
+        groups = len(identity.groups)
+        if self._groups + groups > GROUPS:
             self._forget()
-        self._groups += len(identity.groups)
-        self._kept[key] = scope
+        lost = self._kept.keep(key, (scope, groups))
+        self._groups += groups - (0 if lost is None else lost[1])
         return scope
 
     def _forget(self) -> None:
-        self._kept.clear()
+        self._kept.forget()
         self._groups = 0

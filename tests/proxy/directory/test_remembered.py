@@ -16,6 +16,7 @@ from proxy.directory.snapshot import Snapshot
 from proxy.identity import Identity
 from proxy.isolation.ring import Ring
 from proxy.isolation.unit import Level
+from proxy.kept import Kept
 from proxy.refusals import Blocked, InvalidToken, NotAMember
 
 ISSUER = "https://sso.example.com"
@@ -87,9 +88,11 @@ def test_a_later_snapshot_forgets_what_the_one_before_allowed(later: Snapshot, r
 
 def test_the_memory_is_bounded() -> None:
     known = scopes()
-    for number in range(remembered.CAPACITY + 10):
+    known._kept = Kept(100)
+    for number in range(200):
         known.scope(SNAPSHOT, replace(ALICE, subject=f"u-{number}"), APOLLO)
-    assert len(known._kept) <= remembered.CAPACITY
+    assert len(known._kept) == 100
+    assert known._groups == 100 * len(ALICE.groups)
 
 
 def test_callers_of_many_groups_are_bounded_together() -> None:
@@ -99,4 +102,4 @@ def test_callers_of_many_groups_are_bounded_together() -> None:
     for number in range(2 * remembered.GROUPS // len(groups)):
         token = replace(ALICE, groups=frozenset({"eng", *groups}), expires_at=float(number))
         assert known.scope(SNAPSHOT, token, APOLLO) is known.scope(SNAPSHOT, replace(token), APOLLO)
-        assert sum(len(identity.groups) for identity, _ in known._kept) <= remembered.GROUPS
+        assert sum(len(identity.groups) for identity, _ in known._kept._values) <= remembered.GROUPS

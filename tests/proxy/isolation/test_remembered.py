@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.isolation import remembered
 from proxy.isolation.remembered import RememberedSalts
 from proxy.isolation.ring import KeyRing, Plan, Ring, record_name
 from proxy.isolation.salt import SaltKey
 from proxy.isolation.unit import ProjectUnit, Unit, UserUnit, WorkspaceUnit
+from proxy.kept import Kept
 from proxy.refusals import SaltUnavailable
 
 KEYS = KeyRing({key_id: SaltKey(key_id, key_id.encode() * 16) for key_id in ("k1", "k2")})
@@ -59,6 +59,7 @@ def test_nothing_of_an_earlier_ring_is_given() -> None:
 
 def test_the_memory_is_bounded() -> None:
     salts = RememberedSalts(KEYS)
-    for number in range(remembered.CAPACITY + 10):
+    salts._kept = Kept(100)
+    for number in range(200):
         salts.salt(UserUnit("acme", "apollo", "https://i", f"u-{number}"), STILL, 1.0)
-    assert len(salts._kept) <= remembered.CAPACITY
+    assert len(salts._kept) == 100
