@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import select
 from collections import deque
@@ -13,16 +14,19 @@ from typing import Final
 class LineSink:
     """A bounded queue and one thread that writes it to a duplicate of `descriptor`, which stays the caller's.
 
-    A terminal, pipe or disk that takes nothing fills the queue; from then on lines are dropped and counted. Writes are
-    whole lines of up to PIPE_BUF bytes together, so that workers that share a pipe do not cut each other's lines
-    (POSIX write, "atomic"). Lines gather for some milliseconds: waking the thread costs a request more than the rest of
-    its line does. Made after the fork: a thread does not survive it.
+    A terminal, pipe or disk that takes nothing fills the queue; from then on lines are dropped and counted. Lines
+    gather for some milliseconds and are written many together: waking the thread costs a request more than the rest of
+    its line does, and so does each write, for which the two threads hand the interpreter to each other. Workers that
+    share a pipe take turns by a lock on it (POSIX fcntl, of the process), so that none cuts another's lines. Where
+    there can be no lock, writes are whole lines of up to PIPE_BUF bytes, which a pipe keeps together (POSIX write).
+    Made after the fork: a thread does not survive it.
     """
 
     def __init__(self, descriptor: int, *, limit: int = 10_000) -> None:
         # Our own: were the caller's closed, its number might soon be a client's connection.
         self._descriptor = os.dup(descriptor)
         self._limit = limit
+        self._piece_bytes = PIECE_BYTES if _can_be_locked(self._descriptor) else select.PIPE_BUF
         # Taken from and put to without a lock: waiting for one would be waiting for the thread that writes.
         self._lines: deque[bytes] = deque()
         self._being_written = 0
@@ -63,8 +67,8 @@ class LineSink:
         while not self._abandoned:
             self._some.wait()
             self._hurry.wait(_GATHER_SECONDS)
-            for piece in _pieces(self._take()):
-                if not self._wrote(b"".join(piece)) and not self._abandoned:
+            for piece in _pieces(self._take(), self._piece_bytes):
+                if not self._wrote_alone(b"".join(piece)) and not self._abandoned:
                     self._drop(len(piece))
                 self._being_written -= len(piece)
             if self._hurry.is_set() and not self._lines:
@@ -87,6 +91,18 @@ class LineSink:
         with self._counting:
             self._dropped += count
 
+    def _wrote_alone(self, data: bytes) -> bool:
+        if self._piece_bytes == select.PIPE_BUF:
+            return self._wrote(data)
+        try:
+            fcntl.lockf(self._descriptor, fcntl.LOCK_EX)
+        except OSError:
+            return False
+        try:
+            return self._wrote(data)
+        finally:
+            fcntl.lockf(self._descriptor, fcntl.LOCK_UN)
+
     def _wrote(self, data: bytes) -> bool:
         # os.write, not a buffered file: a thread that hangs in one would hold its lock at the interpreter's end.
         rest = memoryview(data)
@@ -102,15 +118,28 @@ class LineSink:
         return True
 
 
+PIECE_BYTES: Final = 64 * 1024  # what a pipe holds
+
 _GATHER_SECONDS: Final = 0.02
 _RETRY_MILLISECONDS: Final = 500
 
 
-def _pieces(lines: list[bytes]) -> Iterator[list[bytes]]:
+def _can_be_locked(descriptor: int) -> bool:
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True  # another worker writes just now
+    except OSError:
+        return False
+    fcntl.lockf(descriptor, fcntl.LOCK_UN)
+    return True
+
+
+def _pieces(lines: list[bytes], most_bytes: int) -> Iterator[list[bytes]]:
     piece: list[bytes] = []
     size = 0
     for line in lines:
-        if piece and size + len(line) > select.PIPE_BUF:
+        if piece and size + len(line) > most_bytes:
             yield piece
             piece, size = [], 0
         piece.append(line)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import json
 import logging
 import os
+import re
 import select
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from time import sleep
@@ -340,8 +344,41 @@ def test_every_line_arrives_whole_and_in_order(pipe: tuple[int, int], blocking: 
     assert sink.dropped() == 0
 
 
-def test_workers_that_share_a_pipe_do_not_cut_each_others_lines() -> None:
+WRITES_LINES = """
+import sys
+from observability.sink import LineSink
+
+sink = LineSink(1, limit=100_000)
+for number in range(3000):
+    sink.write(b"%s %04d %s end\\n" % (sys.argv[1].encode(), number, b"y" * (number % 900)))
+sink.close(30.0)
+print(sink.dropped(), file=sys.stderr)
+"""
+
+
+def test_workers_that_share_a_pipe_do_not_cut_each_others_lines(pipe: tuple[int, int]) -> None:
+    reader, writer = pipe
+    workers = [
+        subprocess.Popen([sys.executable, "-c", WRITES_LINES, name], stdout=writer, stderr=subprocess.PIPE)
+        for name in ("a", "b", "c")
+    ]
+    os.close(writer)
+    received = b""
+    while data := os.read(reader, 10_000):  # more slowly than they write
+        received += data
+    assert [worker.communicate()[1] for worker in workers] == [b"0\n"] * 3
+    lines = received.splitlines()
+    assert all(re.fullmatch(rb"[abc] \d{4} y* end", line) for line in lines)
+    for name in (b"a", b"b", b"c"):
+        assert [int(line[2:6]) for line in lines if line.startswith(name)] == list(range(3000))
+
+
+def test_where_there_is_no_lock_a_pipe_keeps_lines_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     # POSIX keeps a write to a pipe in one piece up to PIPE_BUF bytes; a packet socket shows what each write was.
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "none")
+
+    monkeypatch.setattr(fcntl, "lockf", no_locks)
     reader, writer = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with reader, writer:
         lines = [b"%04d %s\n" % (number, b"y" * 150) for number in range(2000)]
