@@ -24,15 +24,10 @@ class CannotReload(Exception):  # noqa: N818 - what the operator reads
 
 async def read_anew(path: Path) -> Plan:
     """The plan of what stands in `path` now. Raises CannotReload with every fault of it."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-P",
-        "-c",
-        "from proxy.reading import main; main()",
-        str(path),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-    )
+    try:
+        process = await _reader(path)
+    except OSError as error:  # no descriptors, memory or processes left, or no Python where it was at the start
+        raise CannotReload((str(path), f"could not be read: {error.strerror}")) from error
     try:
         async with asyncio.timeout(READ_SECONDS):
             output, _ = await process.communicate()
@@ -48,6 +43,18 @@ async def read_anew(path: Path) -> Plan:
     if reading.plan is None:
         raise CannotReload(*reading.faults)
     return reading.plan
+
+
+async def _reader(path: Path) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-P",
+        "-c",
+        "from proxy.reading import main; main()",
+        str(path),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+    )
 
 
 def check_fixed(old: Plan, new: Plan) -> None:

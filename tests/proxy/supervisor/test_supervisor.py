@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import socket
 import time
@@ -164,6 +165,18 @@ async def test_a_configuration_that_is_gone_is_told(tmp_path: Path) -> None:
     ((key, message),) = refused.value.faults
     assert key == str(tmp_path / "gone.toml")
     assert "cannot read it" in message
+
+
+async def test_where_the_reading_cannot_even_be_started_nothing_changes(tmp_path: Path) -> None:
+    """No descriptors are left, or there is no Python any more where it was: the supervisor goes on."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        with pytest.raises(CannotReload) as refused:
+            await read_anew(tmp_path / "saltgate.toml")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert "Too many open files" in str(refused.value)
 
 
 def test_nothing_of_a_plan_or_an_assignment_is_shown() -> None:
