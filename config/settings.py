@@ -370,7 +370,7 @@ class Proxies:
     client_address_header: Literal["Forwarded", "X-Forwarded-For"] | None = None
     # Do they begin each connection with a header of the PROXY protocol (version 1 or 2), before TLS? Then one without
     # is closed, and what it tells is where the connection comes from: for both headers above, too, which such balancers
-    # pass on as clients wrote them.
+    # pass on as clients wrote them. Of a connection of which they tell no address neither header is believed.
     proxy_protocol: Flag = False
 
 
@@ -396,8 +396,9 @@ class Capacity:
 
     requests: AtLeastOne = 16384  # Requests at all engines at once.
     # Client connections. Absent: 16384 for each worker, or as many as the limit of open files allows: each may need a
-    # second one to an engine. Where a worker has as many, those that wait for a request are closed, the longest waiting
-    # first; where none does, the new one is closed without an answer.
+    # second one to an engine. They count from their first moment, before TLS. Where a worker has as many, those that
+    # wait for a request or for the end of their TLS handshake are closed, the longest waiting first; where none does,
+    # the new one is closed without an answer.
     connections: AtLeastOne | None = None
     # Those from one address, or from one /64 of IPv6. More are closed without an answer. Absent: three of four. The
     # address is that of the connection, or what the PROXY protocol says of it: of any other front it is the front's

@@ -112,7 +112,7 @@ class Gate:
         """
         self.entrance.retiring = True
         deadline = time.monotonic() + seconds
-        while self.front.connections and time.monotonic() < deadline and not ended.is_set():
+        while not self.front.is_empty and time.monotonic() < deadline and not ended.is_set():
             with suppress(TimeoutError):
                 await asyncio.wait_for(ended.wait(), LOOK_AT_CONNECTIONS_SECONDS)
 

@@ -45,7 +45,11 @@ class Retire(msgspec.Struct, frozen=True, tag=True):
     """Others have taken over: take no connection any more, and end with the last one of your own."""
 
 
-Order = Tell | Listen | Retire
+class Cut(msgspec.Struct, frozen=True, tag=True):
+    """End what is still open, honestly: the drain has been asked for, and somebody will not wait for it."""
+
+
+Order = Tell | Listen | Retire | Cut
 
 
 class WorkerState(msgspec.Struct, frozen=True):

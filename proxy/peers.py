@@ -17,8 +17,9 @@ from config.settings import Proxies
 from proxy.refusals import InvalidRequest
 
 Address = IPv4Address | IPv6Address
-# The other end of a connection to our Unix socket has no address, nor has one that nothing is known of.
-Peer = Address | Literal["unix"] | None
+# The other end of a connection to our Unix socket has no address, nor has one whose balancer does not tell it, nor one
+# that nothing is known of.
+Peer = Address | Literal["unix", "untold"] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class Trusted:
     unix: bool = False
 
     def holds(self, peer: Peer) -> bool:
-        if peer is None or peer == UNIX:
+        if peer is None or isinstance(peer, str):
             return peer == UNIX and self.unix
         return any(peer in network for network in self.networks)
 
@@ -74,7 +75,7 @@ class ClientAddresses:
                 nearest = _address(hop)
                 if not self.trusted.holds(nearest):
                     break
-        return None if nearest == UNIX else nearest
+        return None if isinstance(nearest, str) else nearest
 
 
 # RFC 7239 sections 4 and 6.

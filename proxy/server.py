@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import resource
 import signal
 import sys
 import time
@@ -17,6 +16,7 @@ import uvloop
 
 from config.settings import Logs
 from observability.logs import configure_logs
+from proxy.descriptors import raise_limit
 from proxy.plan import Plan
 from proxy.supervisor.admin import admin_listener
 from proxy.supervisor.listener import bound
@@ -34,7 +34,7 @@ def serve(plan: Plan, configuration: Path, logs: Logs, *, beside: AbstractAsyncC
     `beside` is what has to run as long as saltgate does: entered before the first worker starts. Raises CannotListen,
     and whatever entering `beside` raises, before anything was served.
     """
-    _use_all_descriptors()
+    raise_limit()  # the workers inherit it
     lines = configure_logs(logs, sys.stdout.buffer, monotonic_ns=time.monotonic_ns)
     with contextlib.closing(lines):
         uvloop.run(_supervise(plan, configuration, beside))
@@ -54,12 +54,6 @@ async def _supervise(plan: Plan, configuration: Path, beside: AbstractAsyncConte
         _log.info("server.listening", public=plan.public, admin=plan.admin, workers=supervisor.size)
         await supervisor.run()
     _log.info("server.stopped")
-
-
-def _use_all_descriptors() -> None:
-    """A stream takes two, and the limit that a process starts with is often 1,024: the workers inherit the highest."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _hung_up(supervisor: Supervisor, terminal: Terminal) -> None:

@@ -25,7 +25,7 @@ from config.settings import Settings
 from observability.logs import configure_logs
 from proxy.app import Gate, open_gate
 from proxy.capacity.shares import Share
-from proxy.channel import Assignment, Listen, Order, Retire, Tell, Told, frame, read_frame
+from proxy.channel import Assignment, Cut, Listen, Order, Retire, Tell, Told, frame, read_frame
 from proxy.descriptors import raise_limit
 from proxy.listening.acceptor import NOBODY, Acceptor
 from proxy.listening.certificate import ShownCertificate
@@ -92,6 +92,8 @@ class Supervision:
                         acceptor.open()
                     case Retire():
                         self.handed_over.set()
+                    case Cut():
+                        gate.gateway.relay.cut_all()
         self.ended.set()
 
     async def say_last(self, gate: Gate) -> None:
@@ -141,7 +143,7 @@ def _no_tls() -> ssl.SSLContext | None:
 
 async def _serve(settings: Settings, gate: Gate, acceptor: Acceptor, supervisor: Supervision) -> None:
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, lambda: _signalled(gate, supervisor.ended))
+    loop.add_signal_handler(signal.SIGTERM, supervisor.ended.set)
     settle()
     _log.info("worker.serving")
     async with asyncio.TaskGroup() as tasks:
@@ -151,16 +153,10 @@ async def _serve(settings: Settings, gate: Gate, acceptor: Acceptor, supervisor:
         limit = settings.drain.limit
         if not supervisor.ended.is_set():
             _log.info("worker.retiring")
+            began = loop.time()
             await gate.retire(limit, supervisor.ended)
-            limit = limit if supervisor.ended.is_set() else 0.0
+            limit = max(limit - (loop.time() - began), 0.0)  # also where it is told to end meanwhile
         await gate.drain(limit)
         obeying.cancel()
     await supervisor.say_last(gate)
     _log.info("worker.stopped")
-
-
-def _signalled(gate: Gate, ended: asyncio.Event) -> None:
-    """Once: drain. Again: end what is still open, honestly."""
-    if ended.is_set():
-        gate.gateway.relay.cut_all()
-    ended.set()

@@ -7,7 +7,7 @@ import select
 import socket
 import ssl
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 
@@ -30,9 +30,23 @@ NOBODY: Final = Trusted()
 _log = structlog.get_logger("saltgate.listening")
 
 
+class Host(Protocol):
+    """Whose the connections are."""
+
+    def admit(self, peer: Peer, cut: Callable[[], object]) -> asyncio.BaseProtocol | None:
+        """The protocol of a connection from there, before its TLS handshake; None where there are too many. Until it is
+        made, `cut` ends it.
+        """
+        ...
+
+    def missed(self, connection: asyncio.BaseProtocol) -> bool:
+        """One that was admitted has ended while it began. Whether it had not been made."""
+        ...
+
+
 class Acceptor:
-    """See the module. `connection` makes the protocol of a connection from a peer; `lost` is to be called for each that
-    had been made, when it is gone. `tls` gives the context of each new connection, None for plain ones.
+    """See the module. `host` admits each connection; `lost` is to be called for each that had been made, when it is
+    gone. `tls` gives the context of each new connection, None for plain ones.
 
     Connections of `balancers` begin with a header of the PROXY protocol that tells the peer. One of theirs without it,
     or a header that is not whole within `beginning_seconds`, ends the connection. Nobody else is asked for one.
@@ -44,7 +58,7 @@ class Acceptor:
         self,
         listening: socket.socket,
         loads: Loads,
-        connection: Callable[[Peer], asyncio.BaseProtocol],
+        host: Host,
         *,
         tls: Callable[[], ssl.SSLContext | None],
         beginning_seconds: float,
@@ -53,7 +67,7 @@ class Acceptor:
         self._loop = asyncio.get_running_loop()
         self._listening = listening
         self._loads = loads
-        self._connection = connection
+        self._host = host
         self._tls = tls
         self._beginning_seconds = beginning_seconds
         self._balancers = balancers
@@ -128,27 +142,46 @@ class Acceptor:
     async def _begin(self, connection: socket.socket, peer: Peer) -> None:
         try:
             if self._balancers.holds(peer):
-                peer = await self._told(connection, peer)
-            tls = self._tls()
-            await self._loop.connect_accepted_socket(
-                lambda: self._connection(peer),
-                connection,
-                ssl=tls,
-                ssl_handshake_timeout=None if tls is None else self._beginning_seconds,
-            )
+                peer = await self._told(connection)
         except NoProxyHeader as error:
             _log.warning(
                 "worker.no_proxy_header", why=str(error), remedy="let the balancer send it, or do not trust it"
             )
             self._give_up(connection)
-        except OSError:  # no TLS, another authority's certificate, too slow, or gone already
+        except OSError:  # too slow, or gone already
             self._give_up(connection)
+        else:
+            await self._hand_over(connection, peer)
 
-    async def _told(self, connection: socket.socket, balancer: Peer) -> Peer:
-        """The peer that a balancer tells; itself, where it does not tell one."""
+    async def _told(self, connection: socket.socket) -> Peer:
+        """The peer that a balancer tells. Where it does not tell one it is not the balancer: what follows may be a
+        client's, and the balancer's word counts for more than a client's.
+        """
         async with asyncio.timeout(self._beginning_seconds):
             told = (await read_header(connection)).address
-        return balancer if told is None else unmapped(told)
+        return "untold" if told is None else unmapped(told)
+
+    async def _hand_over(self, connection: socket.socket, peer: Peer) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        admitted = self._host.admit(peer, task.cancel)
+        if admitted is None:
+            self._give_up(connection)
+            return
+        tls = self._tls()
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: admitted,
+                connection,
+                ssl=tls,
+                ssl_handshake_timeout=None if tls is None else self._beginning_seconds,
+            )
+        except (OSError, asyncio.CancelledError) as error:
+            # No TLS, another authority's certificate, too slow, or gone already; cancelled: cut, or at the end.
+            if self._host.missed(admitted):
+                self._give_up(connection)
+            if isinstance(error, asyncio.CancelledError):
+                raise
 
     def _give_up(self, connection: socket.socket) -> None:
         connection.close()

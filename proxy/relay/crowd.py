@@ -16,7 +16,7 @@ _IPV6_PREFIX: Final = 64
 
 class Crowd:
     """See the module. `closed` counts the connections that were closed because there were too many: `address` and `all`
-    those that came, `idle` those that were open and waited for a request.
+    those that came, `idle` those that were open and waited for a request, or whose TLS handshake was not over.
     """
 
     def __init__(self, most: int, *, of_one_address: int, trusted: Trusted = Trusted()) -> None:  # noqa: B008 - frozen
@@ -34,7 +34,7 @@ class Crowd:
 
     def origin(self, peer: Peer) -> str:
         """Whom a connection from there is counted for; "" where it only counts in all."""
-        if peer is None or peer == "unix" or self._trusted.holds(peer):
+        if peer is None or isinstance(peer, str) or self._trusted.holds(peer):
             return ""
         if isinstance(peer, IPv6Address):
             return f"{int(peer) >> (128 - _IPV6_PREFIX):x}"

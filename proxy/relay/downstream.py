@@ -13,7 +13,7 @@ import asyncio
 import heapq
 import socket
 from collections.abc import Awaitable, Callable
-from itertools import islice
+from itertools import chain, islice
 from typing import Final, Protocol, cast
 
 from aiohttp import StreamReader, web
@@ -77,6 +77,7 @@ class Downstream(web.RequestHandler):
         "_front",
         "_half_closed",
         "_late",
+        "_made",
         "_newest",
         "_origin",
         "_stall",
@@ -89,7 +90,9 @@ class Downstream(web.RequestHandler):
         "stall_seconds",
     )
 
-    def __init__(self, front: Front, *, loop: asyncio.AbstractEventLoop, peer: Peer = None) -> None:
+    def __init__(
+        self, front: Front, *, loop: asyncio.AbstractEventLoop, peer: Peer = None, origin: str | None = None
+    ) -> None:
         super().__init__(
             front,
             loop=loop,
@@ -103,14 +106,16 @@ class Downstream(web.RequestHandler):
         self._front = front
         self._wire: asyncio.Transport | None = None  # until it is lost; aiohttp forgets its own when it begins to close
         self._half_closed: HalfClosed | None = None
-        self._origin: str | None = None  # whom it is counted for, as long as it is
+        self._origin = origin  # whom it is counted for, as long as it is
         self._late: asyncio.TimerHandle | None = None
         self._stall: asyncio.TimerHandle | None = None
         self._untaken = 0
+        self._made = False
         self._newest: StreamReader | None = None  # the body of the newest request
         self._broken = False  # what came is no HTTP, so nothing after it is read
         self._content = 0  # bytes of the newest request's body, when it was last looked at
         self._unfinished = 0  # bytes since the last head was whole, of what is no body
+        self._next_keepalive_close_time = loop.time() + front.idle_seconds  # until it is made, when aiohttp sets it
         self.gone = False
         self.listener: Listener | None = None
         self.stall_seconds = front.stall_seconds
@@ -123,26 +128,33 @@ class Downstream(web.RequestHandler):
 
     @property
     def idle_since(self) -> float:
-        """When it began to wait for a request, in the order of such times."""
+        """When it began to wait for a request, or to begin, in the order of such times."""
         return self._next_keepalive_close_time
+
+    @property
+    def was_made(self) -> bool:
+        return self._made
 
     @property
     def served(self) -> bool:
         return self._request_count > 0
 
     def make_room(self) -> None:
-        """End it, which waits for a request, for the sake of others."""
+        """End it, which waits for a request or is not made yet, for the sake of others."""
         self._abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         assert self.transport is not None
         self._wire = self.transport
+        self._made = True
         if self.peer is None:
             self.peer = _peer(self._wire)
         self._wire.set_write_buffer_limits(high=self._front.write_buffer_bytes)
         keep_little_unsent(self._wire)
-        self._origin = self._front.let_in(self.peer)
+        self._front.made(self)
+        if self._origin is None and not self.gone:
+            self._origin = self._front.let_in(self.peer)
         if self._origin is None:
             self._abort()
 
@@ -423,6 +435,7 @@ class Front(Server):
         self.request_seconds = request_seconds
         self.stall_seconds = stall_seconds
         self.lost: Callable[[], None] = _nobody_counts
+        self._beginning: dict[Downstream, Callable[[], object]] = {}  # admitted and not made, and what ends them
         self.half_close = half_close
         self.write_buffer_bytes = write_buffer_bytes
 
@@ -433,6 +446,33 @@ class Front(Server):
     def __call__(self, peer: Peer = None) -> Downstream:
         """A connection from `peer`; None: the other end of its transport."""
         return Downstream(self, loop=self._loop, peer=peer)
+
+    def admit(self, peer: Peer, cut: Callable[[], object]) -> Downstream | None:
+        """A connection that is counted from now on, also while its TLS handshake lasts: `cut` ends it until it is made.
+        None: there are too many.
+        """
+        origin = self.let_in(peer)
+        if origin is None:
+            return None
+        downstream = Downstream(self, loop=self._loop, peer=peer, origin=origin)
+        self._beginning[downstream] = cut
+        return downstream
+
+    def made(self, downstream: Downstream) -> None:
+        """It has begun."""
+        self._beginning.pop(downstream, None)
+
+    def missed(self, connection: asyncio.BaseProtocol) -> bool:
+        """One that was admitted is not going to be made, or was cut in that moment. Whether it had not been made."""
+        assert isinstance(connection, Downstream)
+        self._beginning.pop(connection, None)
+        connection.make_room()
+        return not connection.was_made
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nobody is connected, nor about to be."""
+        return not self.connections and not self._beginning
 
     @property
     def downstreams(self) -> list[Downstream]:
@@ -446,7 +486,8 @@ class Front(Server):
     def let_in(self, peer: Peer) -> str | None:
         """Whom a new connection is counted for. None: there are too many, and it is to be closed without a word.
 
-        Where the worker is full, those that have waited longest for a request make room.
+        Where the worker is full, those that have waited longest for a request, or for the end of their TLS handshake,
+        make room.
         """
         origin = self.crowd.origin(peer)
         if self.crowd.is_full and not self.crowd.has_enough(origin):
@@ -456,8 +497,10 @@ class Front(Server):
     def _make_room(self) -> None:
         """For several at once, since to find the longest all have to be looked at."""
         idle = (downstream for downstream in self.downstreams if downstream.idle and not downstream.gone)
-        for downstream in heapq.nsmallest(max(self.crowd.most // 64, 1), idle, key=lambda one: one.idle_since):
+        waiting = chain(idle, self._beginning)
+        for downstream in heapq.nsmallest(max(self.crowd.most // 64, 1), waiting, key=lambda one: one.idle_since):
             downstream.make_room()
+            self._beginning.pop(downstream, _nobody_counts)()
             self.crowd.closed["idle"] += 1
 
     def close_idle(self) -> None:

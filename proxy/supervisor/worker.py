@@ -15,7 +15,7 @@ import msgspec
 import structlog
 
 from observability.exposition import Snapshot, merge
-from proxy.channel import Assignment, Listen, Order, Retire, Tell, Told, WorkerState, frame, read_frame
+from proxy.channel import Assignment, Cut, Listen, Order, Retire, Tell, Told, WorkerState, frame, read_frame
 from proxy.listening.loads import LoadPage, Loads
 
 FIRST_RESTART_SECONDS: Final = 0.5
@@ -55,6 +55,7 @@ class Worker:
         self._heard = 0.0
         self._listens = False
         self._ending = asyncio.Event()
+        self._draining = False
         self._complained = False
         self.latest = Snapshot(series=[])
         self.retired = Snapshot(series=[])
@@ -113,8 +114,14 @@ class Worker:
         self._order(Retire())
 
     def stop(self) -> None:
-        """Ask the worker to drain and end; asked again, it cuts what is still open."""
+        """Ask the worker to drain and end; asked again, it cuts what is still open.
+
+        SIGTERM says only the first: whoever stops a whole service (systemd) sends it to every process of it.
+        """
         self._ending.set()
+        if self._draining:
+            self._order(Cut())
+        self._draining = True
         self._signal(signal.SIGTERM)
 
     def kill(self) -> None:

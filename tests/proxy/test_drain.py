@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import resource
 import signal
 from collections.abc import Sequence
@@ -104,6 +105,19 @@ async def test_sigterm_under_load_loses_no_stream(redis: RedisServer, tmp_path: 
         assert await served.ended() == 0
         lines = served.events("request.completed")
         assert [line["outcome"] for line in lines if line.get("stream")] == ["ok"] * 80
+
+
+async def test_sigterm_to_each_of_its_processes_loses_no_stream(redis: RedisServer, tmp_path: Path) -> None:
+    """As systemd stops a service. It is no second signal: that would cut what is open."""
+    shape = EngineShape(answer_tokens=60, pace=Pace(prefill_tokens_per_second=0.0, seconds_per_token=0.05))
+    async with serving(redis, tmp_path, workers=2, shape=shape) as served:
+        await served.until("/readyz", 200)
+        streams = await begun(served, 20)
+        for pid in (*served.workers(), served.process.pid, *served.workers()):
+            os.kill(pid, signal.SIGTERM)
+        assert await ends(streams, 30) == [True] * 20
+        assert await served.ended() == 0
+        assert served.events("worker.died") == []
 
 
 @pytest.mark.slow

@@ -93,6 +93,27 @@ async def sums_never_fall(served: Served) -> None:
         await asyncio.sleep(0.05)
 
 
+async def test_sigterm_after_a_reload_gives_old_workers_no_more_time_than_they_had_left(
+    redis: RedisServer, tmp_path: Path
+) -> None:
+    """So that they end what is open honestly, before the supervisor ends them."""
+    shape = EngineShape(answer_tokens=1000, pace=Pace(prefill_tokens_per_second=0.0, seconds_per_token=0.05))
+    async with serving(redis, tmp_path, shape=shape, limit="8s") as served:
+        await served.until("/readyz", 200)
+        async with GoneClient.to(served.url) as client:
+            await client.send(post("/v1/chat/completions", chat(stream=True), served.headers()))
+            await client.read_until(b'"content":"')
+            served.process.send_signal(signal.SIGHUP)
+            await served.until_told("server.reloaded")
+            await asyncio.sleep(6)
+            served.process.send_signal(signal.SIGTERM)
+            began = asyncio.get_running_loop().time()
+            assert b'"draining"' in await client.read_to_end(seconds=30)
+            assert asyncio.get_running_loop().time() - began < 7  # it had 2 s left
+        assert await served.ended() == 0
+        assert served.events("server.killing") == []
+
+
 async def test_a_reload_under_load_changes_settings_and_loses_nothing(redis: RedisServer, tmp_path: Path) -> None:
     """New connections, kept ones and running streams; one setting; the sums in /metrics; the old workers end."""
     async with serving(redis, tmp_path, workers=2, shape=PACED) as served:

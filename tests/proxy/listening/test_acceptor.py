@@ -39,9 +39,11 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, at: Worker) -> None:
         self._at = at
+        self.made = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
+        self.made = True
         self._wire = transport
         self._at.open += 1
 
@@ -68,13 +70,22 @@ class Worker:
         self.open = 0
         self.peers: list[Peer] = []
         self.loads = loads
+        self.cuts: list[Callable[[], object]] = []
+        self.most = 1000
         self.acceptor = Acceptor(
-            listening, loads, self._connection, tls=tls, beginning_seconds=beginning_seconds, balancers=balancers
+            listening, loads, self, tls=tls, beginning_seconds=beginning_seconds, balancers=balancers
         )
 
-    def _connection(self, peer: Peer) -> Connection:
+    def admit(self, peer: Peer, cut: Callable[[], object]) -> Connection | None:
+        if len(self.peers) == self.most:
+            return None
         self.peers.append(peer)
+        self.cuts.append(cut)
         return Connection(self)
+
+    def missed(self, connection: asyncio.BaseProtocol) -> bool:
+        assert isinstance(connection, Connection)
+        return not connection.made
 
 
 @asynccontextmanager
@@ -241,7 +252,43 @@ async def test_a_client_whose_handshake_fails_is_forgotten(
         await worker.acceptor.end()
 
 
+async def test_a_handshake_that_does_not_come_can_be_cut(
+    listening: socket.socket, page: LoadPage, tmp_path: Path
+) -> None:
+    context = listener_context(Authority(tmp_path).tls("127.0.0.1"))
+    with closing(Loads(page, 0)) as loads:
+        worker = Worker(listening.dup(), loads, tls=lambda: context, beginning_seconds=60.0)
+        worker.acceptor.open()
+        reader, writer = await asyncio.open_connection(*listening.getsockname())
+        await until(lambda: len(worker.cuts) == 1)
+        worker.cuts[0]()
+        async with asyncio.timeout(5):
+            assert await reader.read(1) == b""
+        writer.close()
+        await until(lambda: worker.acceptor._connections == 0)
+        worker.acceptor.close()
+        await worker.acceptor.end()
+
+
+async def test_whoever_is_not_admitted_is_closed_before_any_handshake(
+    listening: socket.socket, page: LoadPage, tmp_path: Path
+) -> None:
+    context = listener_context(Authority(tmp_path).tls("127.0.0.1"))
+    with closing(Loads(page, 0)) as loads:
+        worker = Worker(listening.dup(), loads, tls=lambda: context, beginning_seconds=60.0)
+        worker.most = 0
+        worker.acceptor.open()
+        reader, writer = await asyncio.open_connection(*listening.getsockname())
+        async with asyncio.timeout(5):
+            assert await reader.read(1) == b""
+        writer.close()
+        await until(lambda: worker.acceptor._connections == 0)
+        worker.acceptor.close()
+        await worker.acceptor.end()
+
+
 V1 = b"PROXY TCP4 192.0.2.7 127.0.0.1 56324 443\r\n"
+V2 = b"\r\n\r\n\0\r\nQUIT\n"
 LOOPBACK = Trusted((ip_network("127.0.0.0/8"),))
 
 
@@ -294,10 +341,15 @@ async def test_the_peer_is_what_a_trusted_balancer_tells_and_what_follows_is_the
         await until(lambda: worker.acceptor._connections == 0)
 
 
-async def test_a_balancer_that_speaks_for_itself_is_the_peer(listening: socket.socket, page: LoadPage) -> None:
+@pytest.mark.parametrize("header", [b"PROXY UNKNOWN\r\n", V2 + b"\x20\0\0\0", V2 + b"\x21\0\0\0"])
+async def test_a_balancer_that_tells_no_address_lends_nobody_its_own(
+    listening: socket.socket, page: LoadPage, header: bytes
+) -> None:
+    """Whoever is behind it could then write what is believed of it alone."""
     async with balanced(listening, page) as worker:
-        assert await echoed(listening, b"PROXY UNKNOWN\r\nhello") == b"hello"
-        assert worker.peers == [ip_address("127.0.0.1")]
+        assert await echoed(listening, header + b"hello") == b"hello"
+        assert worker.peers == ["untold"]
+        assert not LOOPBACK.holds("untold")
 
 
 @pytest.mark.parametrize("sent", [b"GET / HTTP/1.1\r\n\r\n", b"PROXY TCP4 nonsense\r\n", b"\x16\x03\x01" + bytes(60)])
