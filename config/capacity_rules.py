@@ -9,10 +9,14 @@ from config.faults import Fault
 from config.settings import Capacity, Engine
 
 LONGEST_WAIT: Final = 600.0
+# More than any machine has cores; each is a process with a page of memory that all the others read.
+MOST_WORKERS: Final = 1024
 
 
 def faults_of_capacity(workers: int, capacity: Capacity | None, engines: Mapping[int, Engine]) -> Iterator[Fault]:
     """Every fault of the limits. `workers` as it is written: with 0, nobody knows here how many they are."""
+    if workers > MOST_WORKERS:
+        yield Fault("workers", f"write {MOST_WORKERS} at most, or 0 for one per core; each is a process")
     limits = {} if capacity is None else _limits_of_all(capacity)
     limits |= {f"engines.{number}.capacity.requests": engine.capacity.requests for number, engine in engines.items()}
     for key, limit in limits.items():

@@ -523,7 +523,7 @@ class TrustedFront:
 class Settings:
     """The whole configuration."""
 
-    workers: Count = 1  # Processes that share the public port; 0 = one per core.
+    workers: Count = 1  # Processes that share the public port, at most 1024; 0 = one per core.
     # Does a running answer end when its caller is blocked or removed, or when his session or token is ended or revoked?
     # Else it runs to its end, and only the next request is refused.
     streams_end_on_revoke: Flag = True

@@ -79,9 +79,9 @@ def client_context(ca: Path | None, certificate: ClientCertificate | None) -> ss
 
 def faulty_certificates(settings: Settings) -> Iterator[Fault]:
     """What of the configured certificates, keys and authorities cannot be used, tried before anything is served."""
-    made: dict[str, Callable[[], ssl.SSLContext]] = {}
+    made: dict[str, Callable[[], object]] = {}
     if settings.public.tls is not None:
-        made["public.tls"] = partial(listener_context, replace(settings.public.tls, client_ca=None))
+        made["public.tls"] = partial(_try_to_show, replace(settings.public.tls, client_ca=None))
         if settings.public.tls.client_ca is not None:
             made["public.tls.client_ca"] = partial(client_context, settings.public.tls.client_ca, None)
     for number, engine in enumerate(settings.engines):
@@ -95,7 +95,7 @@ def faulty_certificates(settings: Settings) -> Iterator[Fault]:
     for key, make in made.items():
         try:
             make()
-        except OSError as error:  # ssl.SSLError is one
+        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
             yield Fault(key, f"{_words(error)}; write PEM files, certificate and key of one pair, the key unencrypted")
 
 
@@ -105,9 +105,15 @@ def _places(settings: Settings) -> Iterator[tuple[str, Engine | Issuer | Directo
     yield "directory", settings.directory
 
 
-def _words(error: OSError) -> str:
+def _try_to_show(tls: Tls) -> None:
+    """As a worker does. Raises OSError, and ValueError where only OpenSSL takes the certificate for one."""
+    listener_context(tls)
+    expiry(read_pair(tls))
+
+
+def _words(error: OSError | ValueError) -> str:
     """OpenSSL's reason in words, without the place in its source."""
-    reason = error.reason if isinstance(error, ssl.SSLError) else error.strerror
+    reason = error.reason if isinstance(error, ssl.SSLError) else getattr(error, "strerror", None)
     return (reason or "cannot be used").replace("_", " ").lower()
 
 

@@ -57,7 +57,7 @@ KEY = {"id": "k1", "secret": {"file": "salt"}}
         ("engines", [ENGINE | {"capacity": {"wait": "601s"}}], "engines.0.capacity.wait", "10m"),
         ("engines", [ENGINE | {"capacity": {"wait": "0s"}}], "engines.0.capacity.wait", "above zero"),
         ("engines", [ENGINE | {"capacity": {"queue": 1}}], "engines.0.capacity.queue", "unknown"),
-        ("workers", 8193, "engines.0.capacity.requests", "less than `workers` (8193)"),
+        ("workers", 1025, "workers", "1024 at most"),
         ("capacity", {"requests": 0}, "capacity.requests", "1 or more"),
         # personal access tokens
         ("tokens", {"max_lifetime": "8761h"}, "tokens.max_lifetime", "8760h"),
@@ -343,4 +343,6 @@ def test_one_trailing_slash_of_a_base_address_is_taken_off(tmp_path: Path) -> No
 def test_a_limit_in_all_that_leaves_a_worker_nothing_is_a_fault(tmp_path: Path) -> None:
     table = good_table() | {"workers": 4, "capacity": {"requests": 3}}
     assert "less than `workers` (4)" in faults(tmp_path, table)["capacity.requests"]
+    table = good_table() | {"workers": 4, "engines": [ENGINE | {"capacity": {"requests": 3}}]}
+    assert "less than `workers` (4)" in faults(tmp_path, table)["engines.0.capacity.requests"]
     assert not faults(tmp_path, table | {"workers": 0})

@@ -159,6 +159,17 @@ def test_certificates_that_fit_are_no_fault(authority: Authority) -> None:
     assert list(faulty_certificates(good)) == []
 
 
+def test_a_certificate_of_which_nobody_can_say_when_it_ends_is_refused(authority: Authority) -> None:
+    """OpenSSL takes it, and the worker that shows it would end with it."""
+    tls = authority.tls("127.0.0.1")
+    pem = tls.certificate.read_bytes().replace(b" CERTIFICATE", b" TRUSTED CERTIFICATE")
+    tls.certificate.write_bytes(pem)
+    listener_context(tls)
+    (fault,) = faulty_certificates(settings(public=Public(tls=tls)))
+    assert fault.key == "public.tls"
+    assert "write PEM files" in fault.message
+
+
 async def test_an_encrypted_key_is_refused_and_its_password_not_asked_for_on_the_terminal(
     authority: Authority, tmp_path: Path
 ) -> None:
