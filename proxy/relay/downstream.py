@@ -41,6 +41,8 @@ CHUNK_BYTES_PER_BYTE: Final = 16
 IDLE_SECONDS: Final = 75.0
 # Where nobody says how many a worker may have. An idle one costs about 10 KB.
 MOST_CONNECTIONS: Final = 16384
+# Where few wait for a request, it takes milliseconds to find them among so many: a flood of newcomers looks seldom.
+LOOK_FOR_ROOM_SECONDS: Final = 0.1
 
 
 class Listener(Protocol):
@@ -435,6 +437,7 @@ class Front(Server):
         self.request_seconds = request_seconds
         self.stall_seconds = stall_seconds
         self.lost: Callable[[], None] = _nobody_counts
+        self._full_until = 0.0  # few waited when it was looked last
         self._beginning: dict[Downstream, Callable[[], object]] = {}  # admitted and not made, and what ends them
         self.half_close = half_close
         self.write_buffer_bytes = write_buffer_bytes
@@ -496,9 +499,16 @@ class Front(Server):
 
     def _make_room(self) -> None:
         """For several at once, since to find the longest all have to be looked at."""
+        now = self._loop.time()
+        if now < self._full_until:
+            return
         idle = (downstream for downstream in self.downstreams if downstream.idle and not downstream.gone)
         waiting = chain(idle, self._beginning)
-        for downstream in heapq.nsmallest(max(self.crowd.most // 64, 1), waiting, key=lambda one: one.idle_since):
+        wanted = max(self.crowd.most // 64, 1)
+        longest = heapq.nsmallest(wanted, waiting, key=lambda one: one.idle_since)
+        if len(longest) < wanted:
+            self._full_until = now + LOOK_FOR_ROOM_SECONDS
+        for downstream in longest:
             downstream.make_room()
             self._beginning.pop(downstream, _nobody_counts)()
             self.crowd.closed["idle"] += 1

@@ -18,7 +18,7 @@ from proxy.peers import Peer, Trusted, address_of
 from proxy.refusals import Refusal
 from proxy.relay.answer import Answer
 from proxy.relay.crowd import Crowd
-from proxy.relay.downstream import Front
+from proxy.relay.downstream import LOOK_FOR_ROOM_SECONDS, Downstream, Front
 from tests.parts.gone_client import GoneClient
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -74,7 +74,9 @@ def test_as_many_clients_are_let_in_as_each_can_have_a_connection_to_an_engine()
 
 
 @asynccontextmanager
-async def listener(crowd: Crowd, **seconds: float) -> AsyncIterator[tuple[Front, int, asyncio.Event]]:
+async def listener(
+    crowd: Crowd, *, front: type[Front] = Front, **seconds: float
+) -> AsyncIterator[tuple[Front, int, asyncio.Event]]:
     """`/slow` is answered when the event is set, everything else at once."""
     go_on = asyncio.Event()
 
@@ -88,14 +90,14 @@ async def listener(crowd: Crowd, **seconds: float) -> AsyncIterator[tuple[Front,
     def failed(refusal: Refusal, error: BaseException | None) -> bytes:
         raise AssertionError(refusal) from error
 
-    front = Front(handle, failed, **({"request_seconds": 30.0, "stall_seconds": 30.0} | seconds), crowd=crowd)  # type: ignore[arg-type]
-    server = await asyncio.get_running_loop().create_server(front, "127.0.0.1", 0)
+    made = front(handle, failed, **({"request_seconds": 30.0, "stall_seconds": 30.0} | seconds), crowd=crowd)  # type: ignore[arg-type]
+    server = await asyncio.get_running_loop().create_server(made, "127.0.0.1", 0)
     try:
-        yield front, server.sockets[0].getsockname()[1], go_on
+        yield made, server.sockets[0].getsockname()[1], go_on
     finally:
         go_on.set()
         server.close()
-        await front.shutdown(timeout=1.0)
+        await made.shutdown(timeout=1.0)
 
 
 async def closed(client: GoneClient, seconds: float = 10.0) -> bool:
@@ -115,6 +117,47 @@ async def open_is(crowd: Crowd, number: int) -> None:
     async with asyncio.timeout(10):
         while crowd.open != number:
             await asyncio.sleep(0.005)
+
+
+class Counting(Front):
+    """How often all connections were looked at."""
+
+    looks = 0
+
+    @property
+    def downstreams(self) -> list[Downstream]:
+        self.looks += 1
+        return super().downstreams
+
+
+async def test_a_flood_of_newcomers_at_a_worker_full_of_requests_costs_no_look_at_all_connections_each() -> None:
+    crowd = Crowd(1, of_one_address=MANY)
+    async with listener(crowd, front=Counting) as (front, port, go_on), GoneClient(port) as busy:
+        assert isinstance(front, Counting)
+        await busy.send(b"GET /slow HTTP/1.1\r\nHost: gate\r\n\r\n")
+        await open_is(crowd, 1)
+        async with asyncio.timeout(10):
+            while not front.busy:
+                await asyncio.sleep(0.005)
+        before, began = front.looks, asyncio.get_running_loop().time()
+        for _ in range(200):
+            async with GoneClient(port) as newcomer:
+                assert await closed(newcomer)
+        assert front.looks - before <= 2 + (asyncio.get_running_loop().time() - began) / LOOK_FOR_ROOM_SECONDS
+        assert crowd.closed["all"] == 200
+        go_on.set()
+        assert (await busy.read_answer()).status == 200
+        async with asyncio.timeout(10):  # soon it is seen that it waits now
+            while not await comes_in(port):
+                await asyncio.sleep(0.01)
+
+
+async def comes_in(port: int) -> bool:
+    async with GoneClient(port) as newcomer:
+        try:
+            return await served(newcomer)
+        except (ConnectionError, EOFError):
+            return False
 
 
 async def test_one_more_from_an_address_is_closed_and_the_others_are_not() -> None:
