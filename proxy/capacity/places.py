@@ -20,8 +20,8 @@ from proxy.refusals import EngineBusy, Refusal
 # What a client is told: SDKs of OpenAI and Anthropic heed a Retry-After of up to a minute.
 SHORTEST_RETRY_SECONDS: Final = 1
 LONGEST_RETRY_SECONDS: Final = 60
-# How much of the mean one new turn is.
-_WEIGHT: Final = 1 / 16
+# How long a turn counts: after so many seconds a third as much.
+_MEMORY_SECONDS: Final = 60.0
 
 
 class Waiter(Guest, Protocol):
@@ -82,10 +82,14 @@ class Place:
 
 
 class Turns:
-    """How fast turns come: the mean of the seconds between two of them, while somebody waits."""
+    """How fast turns come while somebody waits: their number, and the seconds in which they came. Both fade, and are
+    not the mean of the seconds between two turns: an engine computes in batches, so turns come many at once, and such a
+    mean would say after each batch that the next one is there at once.
+    """
 
     def __init__(self) -> None:
-        self._mean: float | None = None
+        self._turns = 0.0
+        self._seconds = 0.0
         self._last = 0.0
 
     def began(self, now: float) -> None:
@@ -93,13 +97,17 @@ class Turns:
         self._last = now
 
     def came(self, now: float) -> None:
-        between = now - self._last
-        self._mean = between if self._mean is None else self._mean + (between - self._mean) * _WEIGHT
-        self._last = now
+        turns, self._seconds = self._until(now)
+        self._turns, self._last = turns + 1.0, now
 
     def seconds_until(self, turns: int, now: float) -> float:
         """When the last of so many turns will have come, as far as one can know; a turn that is late counts as such."""
-        return turns * max(self._mean or 0.0, now - self._last)
+        came, seconds = self._until(now)
+        return turns * seconds / max(came, 1.0)
+
+    def _until(self, now: float) -> tuple[float, float]:
+        left = math.exp((self._last - now) / _MEMORY_SECONDS)
+        return self._turns * left, self._seconds * left + _MEMORY_SECONDS * (1.0 - left)
 
 
 class Places:

@@ -378,9 +378,31 @@ def test_retry_after_is_the_time_that_as_many_turns_took_and_is_clamped() -> Non
         holder = waiter.place
     assert places.busy("-", reason="-").retry_after == 8  # three wait, and he would be the fourth
     clock.now += 5.0  # a turn that is late counts as such
-    assert places.busy("-", reason="-").retry_after == 20
+    assert places.busy("-", reason="-").retry_after == 13
     clock.now += 3600.0
     assert places.busy("-", reason="-").retry_after == LONGEST_RETRY_SECONDS
+
+
+@pytest.mark.parametrize("passed", [0.0, 0.1, 5.0, 9.9])
+def test_turns_that_come_in_batches_are_as_many_as_they_are_and_no_more(passed: float) -> None:
+    """A hundred every 10 s: who would be the hundredth to wait is asked to come when the next batch is over."""
+    clock = Clock()
+    places = one_engine(100, clock)
+    running = [taken(places) for _ in range(100)]
+    for _ in range(20):
+        waiters = [Someone("x") for _ in range(100)]
+        for waiter in waiters:
+            places.join(waiter)
+        clock.now += 10.0
+        for place in running:
+            place.give_back()
+        running = [waiter.place for waiter in waiters if waiter.place is not None]
+    for _ in range(99):
+        places.join(Someone("x"))
+    clock.now += passed
+    told = places.busy("-", reason="-").retry_after
+    assert told is not None
+    assert 8 <= told <= 13
 
 
 def test_time_in_which_nobody_waited_says_nothing_of_how_fast_turns_come() -> None:
