@@ -36,6 +36,7 @@ from proxy.identity import Identity
 from proxy.identity.shown import Shown
 from proxy.isolation.narrowing import Narrowed
 from proxy.isolation.remembered import RememberedSalts
+from proxy.isolation.salt import Salt
 from proxy.isolation.scope import Scope
 from proxy.isolation.unit import Level
 from proxy.refusals import EngineUnavailable, Forbidden, Refusal, Unauthenticated
@@ -173,6 +174,7 @@ class Ready(NamedTuple):
     stamped: StampedRequest | CountRequest
     destination: Destination
     standing: Standing
+    sendable: Standing
 
 
 @dataclass(slots=True, kw_only=True)
@@ -208,7 +210,9 @@ class Gateway:
             return self._list_models(request, wanted, admission.scope, record)
         ready = await self._ready(request, wanted, admission, record)
         with ready.place:
-            return await self.relay.relay(ready.stamped, ready.destination, request, record, ready.standing)
+            return await self.relay.relay(
+                ready.stamped, ready.destination, request, record, ready.standing, ready.sendable
+            )
 
     async def follow_revocations(self) -> None:
         """End what is running for callers who may have it no more, as soon as the directory says so. Endless."""
@@ -236,7 +240,12 @@ class Gateway:
         except BaseException:
             entry.place.give_back()
             raise
-        return Ready(entry.place, stamped, destination, partial(self._standing, entry.admission))
+        standing = partial(self._standing, entry.admission)
+        sendable = standing
+        if isinstance(stamped, StampedRequest):
+            salt_of = partial(self._salt, model=stamped.model, content=entry.content, presented=asked.presented)
+            sendable = partial(self._sendable, entry.admission, stamped.salt, salt_of)
+        return Ready(entry.place, stamped, destination, standing, sendable)
 
     def _standing(self, admission: Admission) -> Refusal | None:
         """Why the caller would not be let in for the same scope any more, where that is the directory's word.
@@ -252,6 +261,25 @@ class Gateway:
         except Refusal:
             return None
         return None
+
+    def _sendable(self, admission: Admission, salt: Salt, salt_of: Callable[[Scope, Snapshot], Salt]) -> Refusal | None:
+        """As `_standing`, and whether the salt that the request was stamped with is still that of its border."""
+        if (refusal := self._standing(admission)) is not None:
+            return refusal
+        scope = admission.scope
+        named = admission.named._replace(workspace=scope.workspace, project=scope.project)
+        try:
+            snapshot = self.directory.current()
+            if snapshot is admission.snapshot:
+                return None
+            now = salt_of(self.scopes.scope(snapshot, admission.identity, named), snapshot)
+        except Refusal as refusal:
+            return refusal
+        if now.value == salt.value:
+            return None
+        return EngineUnavailable(
+            "The border of this request has changed a moment ago. Send it again.", reason="salt_changed"
+        )
 
     async def _admit(self, request: web.BaseRequest, route: Route, record: Record) -> Admission:
         """Who is calling, and for what: before a byte of the body is read."""
@@ -394,9 +422,9 @@ class Gateway:
             record.stage("stamp", time.perf_counter() - began)
             destination = replace(destination, caller=_name(admission.identity)) if several else destination
             return count(request, request_id=record.request_id), destination
-        salt = self.salts.salt(unit, admission.snapshot.ring, self.wall_clock())
-        if asked.presented is not None:
-            salt = self.salts.keys.within(salt, asked.presented)
+        salt = self._salt(
+            scope, admission.snapshot, model=request.model, content=entry.content, presented=asked.presented
+        )
         record.stamped(salt.fingerprint, salt.key_id, salt.epoch)
         stamped = stamp(request, salt, request_id=record.request_id, show_reuse=scope.show_reuse)
         if several:
@@ -404,6 +432,13 @@ class Gateway:
             destination = replace(destination, caller=_name(admission.identity), beginning=begins)
         record.stage("stamp", time.perf_counter() - began)
         return stamped, destination
+
+    def _salt(
+        self, scope: Scope, snapshot: Snapshot, *, model: str, content: Level | None, presented: str | None
+    ) -> Salt:
+        """The salt of a request's border, as of the snapshot."""
+        salt = self.salts.salt(scope.unit(model, content), snapshot.ring, self.wall_clock())
+        return salt if presented is None else self.salts.keys.within(salt, presented)
 
     def _destination(self, request: ClientRequest | UnfetchedRequest, scope: Scope) -> Destination:
         """Where the request may go: to the engine by whose table it was read, also where images, a scan or its turn

@@ -50,7 +50,7 @@ RACE_SECONDS: Final = 1.0
 STANDINGS_A_TURN: Final = 200
 
 Standing = Callable[[], Refusal | None]
-"""Whether the caller may still have what he was let in for: None, or why not any more."""
+"""Whether something still holds: None, or why it does not any more."""
 
 _JSON: Final = b"Content-Type: application/json\r\n"
 _STREAM: Final = (
@@ -112,10 +112,12 @@ class Relay:
         request: web.BaseRequest,
         record: Record,
         standing: Standing,
+        sendable: Standing,
     ) -> web.StreamResponse:
         """The client's answer, written already. Raises a Refusal while nothing was written, or ClientGone.
 
-        `standing` is asked whenever it may have changed.
+        `standing` says whether the caller may still have what he was let in for, and is asked whenever that may have
+        changed; `sendable` whether the request may be sent as it is, and is asked where a connection took its time.
         """
         if self._draining:  # it was uploaded for longer than the drain limit
             raise _draining()
@@ -131,25 +133,32 @@ class Relay:
             exchange.hold()
         self._open[exchange] = standing
         try:
-            end = await self._run(exchange, destination, record)
+            end = await self._run(exchange, destination, sendable, record)
         finally:
             downstream.listener = None
             del self._open[exchange]
         return self._conclude(end, exchange, answer, record)
 
-    async def _run(self, exchange: Exchange, destination: Destination, record: Record) -> End:
+    async def _run(self, exchange: Exchange, destination: Destination, sendable: Standing, record: Record) -> End:
         """Try the replicas in the order of the choice."""
         if len(destination.pools) == 1:
-            return await self._try(exchange, destination, destination.pools, record)
+            return await self._try(exchange, destination, destination.pools, sendable, record)
         with self.choice.replicas(destination) as pools:
-            return await self._try(exchange, destination, pools, record)
+            return await self._try(exchange, destination, pools, sendable, record)
 
-    async def _try(self, exchange: Exchange, destination: Destination, pools: Sequence[Pool], record: Record) -> End:
+    async def _try(
+        self,
+        exchange: Exchange,
+        destination: Destination,
+        pools: Sequence[Pool],
+        sendable: Standing,
+        record: Record,
+    ) -> End:
         """Where nothing can have begun at one replica, the next one is asked."""
         for pool in pools:
             pool.outstanding += 1
             try:
-                end = await self._at(pool, exchange, record, destination.patience.connect)
+                end = await self._at(pool, exchange, destination.patience.connect, sendable, record)
             finally:
                 pool.outstanding -= 1
             self._judge(finding(end, exchange), pool, destination)
@@ -159,7 +168,9 @@ class Relay:
             return End.SILENT
         raise EngineUnavailable("No engine that serves this model can be reached. Try again in a moment.")
 
-    async def _at(self, pool: Pool, exchange: Exchange, record: Record, connect_seconds: float) -> End:
+    async def _at(
+        self, pool: Pool, exchange: Exchange, connect_seconds: float, sendable: Standing, record: Record
+    ) -> End:
         """How it ended at one replica."""
         leg = None if exchange.was_sent else pool.idle_leg()
         if leg is not None:
@@ -169,6 +180,8 @@ class Relay:
             exchange.retriable(end)
         leg = await _new_leg(pool, connect_seconds, exchange.done)
         if leg is not None:
+            if (why := sendable()) is not None:
+                exchange.cut(End.REVOKED, why)
             end = await self._send(exchange, leg, pool, record)
             if end is End.UNSENT and not self._is_over(exchange):
                 exchange.retriable(end)
