@@ -27,6 +27,8 @@ MAX_LAST_EVENT_BYTES: Final = 4 * 1024 * 1024
 _BORDER: Final = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
 _BORDER_BYTES: Final = 4
 _LAST_EVENT: Final = re.compile(rb"[\r\n]*event: ?response\.(completed|incomplete|failed)[\r\n]")
+# A stream may begin with it, and clients pass over it there (WHATWG HTML, section 9.2.5).
+_BYTE_ORDER_MARK: Final = "\ufeff".encode()
 _WITHHELD: Final = b""
 
 
@@ -497,7 +499,7 @@ def _payload(event: bytes) -> bytes | None:
 
 def _field(line: bytes) -> tuple[bytes, bytes]:
     name, _, value = line.partition(b":")
-    return name, value.removeprefix(b" ")
+    return name.removeprefix(_BYTE_ORDER_MARK), value.removeprefix(b" ")
 
 
 def _with_payload(event: bytes, payload: bytes) -> bytes:

@@ -85,6 +85,10 @@ def fed(seen: Observer, *pieces: bytes) -> bytes:
     return b"".join([*map(seen.feed, pieces), seen.finish()])
 
 
+def cut(stream: bytes, size: int) -> list[bytes]:
+    return [stream[begin : begin + size] for begin in range(0, len(stream), size)]
+
+
 # What is seen.
 
 
@@ -275,6 +279,18 @@ def test_data_may_come_in_several_lines_with_or_without_a_space() -> None:
     seen.feed(b'event: x\ndata:{"choices":\ndata: [{"delta":\ndata:{"content":"a"}}]}\n\n')
     assert seen.first_token == "content"
     assert not seen.unobserved
+
+
+@pytest.mark.parametrize("size", [1, 2, 1000])
+def test_what_is_hidden_is_so_behind_a_byte_order_mark_too(size: int) -> None:
+    mark = "\ufeff".encode()
+    hiding = observer(hide_usage=True)
+    assert fed(hiding, *cut(mark + USAGE_ONLY + DONE, size)) == DONE
+    assert hiding.usage is not None
+    told = observer(Operation.MESSAGES, show_reuse=False)
+    usage = {"input_tokens": 2, "cache_read_input_tokens": 8, "output_tokens": 0}
+    start = b"data: " + json.dumps({"type": "message_start", "message": {"id": "m", "usage": usage}}).encode() + b"\n\n"
+    assert b"cache_read" not in fed(told, *cut(mark + start, size))
 
 
 def test_several_blank_lines_between_events_change_nothing() -> None:
