@@ -36,7 +36,8 @@ def test_upper_and_lower_case_are_the_same() -> None:
 
 def test_fifteen_characters_are_no_part() -> None:
     canaries = Canaries()
-    assert not canaries.leaks({"log": canaries.new("key")[: PART - 1].encode() * 9})
+    part = canaries.new("key")[: PART - 1] + "\n"  # else its beginning behind its end may be a part, by chance
+    assert not canaries.leaks({"log": part.encode() * 9})
 
 
 def test_a_failed_check_names_the_canary_and_never_tells_it() -> None:
