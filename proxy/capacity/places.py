@@ -82,7 +82,7 @@ class Place:
 
 
 class Turns:
-    """How fast turns come while somebody waits: their number, and the seconds in which they came. Both fade, and are
+    """How fast turns come while there is no room: their number, and the seconds in which they came. Both fade, and are
     not the mean of the seconds between two turns: an engine computes in batches, so turns come many at once, and such a
     mean would say after each batch that the next one is there at once.
     """
@@ -93,7 +93,7 @@ class Turns:
         self._last = 0.0
 
     def began(self, now: float) -> None:
-        """Somebody waits from now on, where nobody did."""
+        """There is no room from now on, where there was."""
         self._last = now
 
     def came(self, now: float) -> None:
@@ -142,15 +142,16 @@ class Places:
             return None
         self.taken += 1
         whole.taken += 1
+        if not (self.has_room or self.waiting):
+            self._turns.began(whole.clock())
         return Place(self)
 
     def join(self, waiter: Waiter) -> None:
         """Wait for a place where `place` has none. Whoever has to leave for it is refused. Raises EngineBusy where it
         may not wait.
         """
-        now = self._whole.clock()
-        if not self.waiting:
-            self._turns.began(now)
+        if not self.waiting and self.has_room:  # it is not this engine that is full
+            self._turns.began(self._whole.clock())
         leaving = self._rota.join(waiter)
         if leaving is None:
             raise self._queue_full()
@@ -176,7 +177,9 @@ class Places:
         self._whole.grant()
 
     def freed(self) -> None:
-        """A place was given back."""
+        """A place was given back: where it was the lack of one that others were told of, a turn came."""
+        if not (self.has_room or self.waiting):
+            self._turns.came(self._whole.clock())
         self.taken -= 1
         self._whole.taken -= 1
         self._whole.grant()

@@ -405,6 +405,20 @@ def test_turns_that_come_in_batches_are_as_many_as_they_are_and_no_more(passed: 
     assert 8 <= told <= 13
 
 
+def test_where_nobody_may_wait_too_it_is_known_how_long_places_are_taken() -> None:
+    clock = Clock()
+    places = one_engine(1, clock, waiting=0)
+    for _ in range(5):
+        holder = taken(places)
+        clock.now += 10.0
+        holder.give_back()
+        clock.now += 3600.0
+    taken(places)
+    with pytest.raises(EngineBusy) as busy:
+        places.join(Someone("x", load=places.limits.load(1)))
+    assert busy.value.retry_after in range(9, 11)
+
+
 def test_time_in_which_nobody_waited_says_nothing_of_how_fast_turns_come() -> None:
     clock = Clock()
     places = one_engine(1, clock)
@@ -414,6 +428,7 @@ def test_time_in_which_nobody_waited_says_nothing_of_how_fast_turns_come() -> No
         clock.now += 3.0
         holder.give_back()
         assert waiter.place is not None
+        clock.now += 3.0
         waiter.place.give_back()
         clock.now += 600.0
     taken(places)
