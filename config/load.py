@@ -20,11 +20,11 @@ from pydantic_core import ErrorDetails
 
 from config.faults import ConfigurationFaults, Fault
 from config.files import read_regular
-from config.overrides import overlaid, unknown_key
+from config.overrides import overlaid, unknown_key, with_origin
 from config.person import GATE_VARIABLE
 from config.presets import with_presets
 from config.rules import Parts, broken_rules
-from config.schema import member
+from config.schema import member, required_keys_of
 from config.settings import (
     Admin,
     Capacity,
@@ -90,7 +90,7 @@ def load(path: Path, environment: Mapping[str, str] | None = None) -> Loaded:
     errors = tuple(map(_fault, read.errors))
     unread = {error.key for error in errors}  # whatever a rule says of these, it says of what stands in for them
     broken = (fault for fault in broken_rules(_parts(table, read.errors, surroundings)) if fault.key not in unread)
-    faults = (*laid.faults, *errors, *broken)
+    faults = (*laid.faults, *(with_origin(fault, laid.variables) for fault in (*errors, *broken)))
     if faults or read.value is None:
         raise ConfigurationFaults(faults)
     return Loaded(read.value, tuple(_warnings(laid.others, table)))
@@ -108,7 +108,7 @@ def _toml(path: Path) -> dict[str, object]:
     try:
         table = tomllib.loads(read_regular(path, maximum_bytes=MAXIMUM_FILE_BYTES).decode("utf-8"))
     except OSError as error:
-        message = f"cannot read it ({error.strerror}); name the configuration with -c"
+        message = f"cannot read it ({error.strerror}); put the configuration there, or name its file with -c"
     except UnicodeDecodeError as error:
         message = f"byte {error.start} is not UTF-8; save the file as UTF-8"
     except (ValueError, RecursionError) as error:  # too many digits or levels are no TOMLDecodeError
@@ -223,7 +223,7 @@ def _message(error: ErrorDetails, location: Sequence[str]) -> str:
         case "missing":
             return f"is required; {_NEEDED.get(key, 'write it')}"
         case "empty":
-            return f"is empty; {_NEEDED.get(key, 'write at least one item, or leave the key out')}"
+            return f"is empty; {_NEEDED.get(key) or _item_of(_section(location[:-1]), key)}"
         case "value_error":
             return str(error["ctx"]["error"])
         case "greater_than_equal":
@@ -232,6 +232,11 @@ def _message(error: ErrorDetails, location: Sequence[str]) -> str:
             return f"write {error['ctx']['expected']}"
         case kind:
             return _EXPECTED.get(kind, error["msg"])
+
+
+def _item_of(section: object, key: str) -> str:
+    either = "" if key in required_keys_of(section) else ", or leave the key out"
+    return f"write at least one item{either}"
 
 
 def _section(location: Sequence[str]) -> object:

@@ -26,10 +26,13 @@ _INDEX: Final = re.compile(r"0|[1-9][0-9]{0,3}")
 
 @dataclass(frozen=True, slots=True)
 class Overlaid:
-    """The file's table with the overrides in it, the faults of those that could not be laid, and what else is set."""
+    """The file's table with the overrides in it, the faults of those that could not be laid, and what else is set.
+    `variables` is where each dotted key comes from that was overridden.
+    """
 
     table: dict[str, object]
     faults: tuple[Fault, ...]
+    variables: Mapping[str, str]
     others: tuple[str, ...]  # `SALTGATE_…` variables that override nothing.
 
 
@@ -37,13 +40,30 @@ def overlaid(table: Mapping[str, object], environment: Mapping[str, str]) -> Ove
     """The table with every override laid over it, outer keys before the ones inside them. `table` stays as it is."""
     result = copy.deepcopy(dict(table))
     overrides, others = _overrides(environment)
-    faults = []
+    faults, variables = [], {}
     for override in overrides:
+        key = ".".join(override.path)
         try:
             _lay(result, override)
         except ValueError as error:
-            faults.append(Fault(".".join(override.path), f"{error} (from {override.variable})"))
-    return Overlaid(result, tuple(faults), others)
+            faults.append(_from(override.variable, Fault(key, str(error))))
+        else:
+            variables[key] = override.variable
+    return Overlaid(result, tuple(faults), variables, others)
+
+
+def with_origin(fault: Fault, variables: Mapping[str, str]) -> Fault:
+    """The fault, with the variable that brought what it is about: who looks into the file finds nothing wrong there."""
+    parts = fault.key.split(".")
+    for length in range(len(parts), 0, -1):
+        variable = variables.get(".".join(parts[:length]))
+        if variable is not None:
+            return _from(variable, fault)
+    return fault
+
+
+def _from(variable: str, fault: Fault) -> Fault:
+    return Fault(fault.key, f"{fault.message} (from {variable})")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Literal, Union, get_args, get_origin, get_type_hints
@@ -15,6 +15,13 @@ def keys_of(kind: object) -> tuple[str, ...]:
     if kind is Secret:
         return ("file", "env")
     return tuple(get_type_hints(kind)) if isinstance(kind, type) and is_dataclass(kind) else ()
+
+
+def required_keys_of(kind: object) -> frozenset[str]:
+    """The keys that a section must have."""
+    if not (isinstance(kind, type) and is_dataclass(kind)):
+        return frozenset()
+    return frozenset(key.name for key in fields(kind) if key.default is MISSING and key.default_factory is MISSING)
 
 
 def member(kind: object, part: str) -> object:

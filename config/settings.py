@@ -432,7 +432,8 @@ class Timeouts:
     idle: Duration = 300.0
     # The whole answer, from when it is the engine's turn, and also where it goes on well; "0s" is no limit.
     total: DurationOrZero = 0.0
-    stall: Duration = 120.0  # A client that takes nothing that long while bytes wait for it is cut.
+    # A client that takes nothing that long while bytes wait for it is cut. It is found up to as long again later.
+    stall: Duration = 120.0
     # What a client hears while a stream's engine is silent, so that nothing between them takes the connection for dead.
     # "comment" is a comment, which every client passes over. "event" is an event that says nothing, for clients that
     # count events only: an empty chunk for chat and completions, `ping` for messages; for responses, whose protocol has

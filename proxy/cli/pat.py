@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
+from shlex import quote
 from typing import Final
 
 from config.faults import printable
@@ -120,7 +121,7 @@ async def _create(arguments: argparse.Namespace, tokens: Tokens) -> int:
     else:
         sys.stdout.write(made.secret + "\n")
     sys.stdout.flush()
-    _advise(made)
+    _advise(made, arguments.configuration)
     return 0
 
 
@@ -171,11 +172,12 @@ def _lifetime(written: str | None) -> int | None:
     return int(match[1]) * _SECONDS[match[2]]
 
 
-def _advise(made: MadeToken) -> None:
+def _advise(made: MadeToken, configuration: Path | None) -> None:
     shown: ShownToken = made.shown
     limit = "all that you may act for" if shown.projects is None else ", ".join(shown.projects)
     _tell(f"the token {shown.id} ({shown.name}) is good until {until(shown)}, for {limit}; it is shown this once")
-    _tell(f"use it as API key with the base URL {made.gate}/v1; `saltgate pat revoke {shown.id}` ends it")
+    place = "" if configuration is None else f" -c {quote(str(configuration))}"
+    _tell(f"use it as API key with the base URL {made.gate}/v1; `saltgate pat revoke {shown.id}{place}` ends it")
 
 
 def _tell(message: str) -> None:

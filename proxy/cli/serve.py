@@ -24,6 +24,10 @@ class LocalIssuerFailed(Exception):  # noqa: N818 - what the operator reads
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_configuration(parser)
+    parser.epilog = (
+        "SIGTERM and SIGINT: no request is taken any more, open ones may finish within [drain] limit; a second one "
+        "cuts them. SIGHUP: the configuration is read anew, without losing a connection; a faulty one changes nothing."
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

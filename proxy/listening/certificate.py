@@ -67,7 +67,7 @@ class ShownCertificate:
     def _stay(self, why: str) -> None:
         if self._unread != why:
             self._unread = why
-            _log.error("tls.certificate_unreadable", why=why)
+            _log.error("tls.certificate_unreadable", why=why, remedy="let saltgate read certificate, key and client_ca")
 
 
 def _words(error: OSError | ValueError) -> str:

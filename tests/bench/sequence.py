@@ -208,8 +208,8 @@ async def run(events: int, workers: int) -> Tally:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="make sequence ARGS=…", description=__doc__)
-    parser.add_argument("--events", type=int, default=10_000_000)
-    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--events", type=int, default=10_000_000, help="how many, at least (10000000)")
+    parser.add_argument("--workers", type=int, default=1, help="of the gate (1)")
     arguments = parser.parse_args()
     tally = asyncio.run(run(arguments.events, arguments.workers))
     sys.stdout.write(f"{tally.verdict()}\n")

@@ -187,7 +187,7 @@ async def _main(seconds: float) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="make soak ARGS=…", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--minutes", type=float, default=30.0, help="how long it works, warm-up and rests aside (30)")
     faults = asyncio.run(_main(parser.parse_args().minutes * 60))
     for fault in faults[:20]:
         _say(f"fault: {fault[:2000]}")

@@ -83,6 +83,13 @@ def test_an_unknown_key_like_no_other_is_answered_with_the_known_ones(tmp_path: 
     assert "format, level" in faults(tmp_path, changed("logs.zzzz", 1))["logs.zzzz"]
 
 
+def test_an_empty_list_is_to_be_left_out_only_where_it_may_be_absent(tmp_path: Path) -> None:
+    optional = faults(tmp_path, changed("engines.0.media_hosts", []))["engines.0.media_hosts"]
+    assert optional == "is empty; write at least one item, or leave the key out"
+    required = faults(tmp_path, changed("engines.0.model_timeouts", [{"models": []}]))
+    assert required["engines.0.model_timeouts.0.models"] == "is empty; write at least one item"
+
+
 def test_a_syntax_error_names_the_file_and_the_line(tmp_path: Path) -> None:
     path = tmp_path / "saltgate.toml"
     path.write_text("workers = 1\n[public\n")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.config.configuration import SALT_SECRET, faults, good_table, loaded
+from tests.config.configuration import SALT_SECRET, changed, faults, good_table, loaded
 
 
 def test_a_variable_replaces_a_key_by_its_section_and_name(tmp_path: Path) -> None:
@@ -121,6 +121,25 @@ def test_an_override_that_leads_nowhere_is_a_fault_that_names_the_variable(
     message = faults(tmp_path, good_table(), {variable: "x"})[key]
     assert remedy in message
     assert variable in message
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "key"),
+    [
+        ("SALTGATE_TIMEOUTS__FIRST_BYTE", "0s", "timeouts.first_byte"),
+        ("SALTGATE_ENGINES__0__CAPACITY__WAIT", "11m", "engines.0.capacity.wait"),
+        ("SALTGATE_ENGINES__0__CAPACITY", "{ requests = 0 }", "engines.0.capacity.requests"),
+        ("SALTGATE_PUBLIC__TLS", "{ certificate = 'no' }", "public.tls.certificate"),
+    ],
+)
+def test_a_faulty_value_names_the_variable_that_brought_it(tmp_path: Path, variable: str, value: str, key: str) -> None:
+    assert faults(tmp_path, good_table(), {variable: value})[key].endswith(f" (from {variable})")
+
+
+def test_a_faulty_value_of_the_file_names_no_variable(tmp_path: Path) -> None:
+    environment = {"SALTGATE_TIMEOUTS__IDLE": "1s", "SALTGATE_TIMEOUTS__FIRST": "1s"}
+    message = faults(tmp_path, changed("timeouts.first_byte", "0s"), environment)["timeouts.first_byte"]
+    assert message == "write a duration above zero"
 
 
 def test_an_override_below_a_value_of_the_wrong_kind_is_a_fault(tmp_path: Path) -> None:

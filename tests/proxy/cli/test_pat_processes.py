@@ -41,6 +41,7 @@ async def test_one_pc_one_owner_one_token(tmp_path: Path) -> None:
         member = re.search(r"member +(user:\S+)", made.err)
         assert (made.status, member is None) == (0, False)
         assert member is not None
+        assert f"`saltgate pat revoke {made.out[4:12]} -c {configuration}` ends it" in made.err
         (tmp_path / "people.toml").write_text(
             f'[workspaces.home]\nissuer = "{issuer}"\n[workspaces.home.projects.notes]\nmembers = ["{member[1]}"]\n'
         )
