@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from ipaddress import ip_network
+from ipaddress import IPv6Network, ip_network
 from typing import Final
 
 from config.faults import Fault
 from config.settings import Proxies
 
 UNIX: Final = "unix"
+_MAPPED: Final = IPv6Network("::ffff:0:0/96")
 
 _HEADER_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,63}")
 # Headers with another meaning here, which a client may send.
@@ -49,4 +50,8 @@ def _wrong_with(place: str) -> str | None:
         return 'write an address, a network such as 10.0.0.0/8 without host bits, or "unix"'
     if network.prefixlen == 0:
         return "is everybody, who could then claim any certificate; list your fronts"
+    if "%" in place:
+        return "leave out what is behind the %: a link-local address is compared without its link"
+    if isinstance(network, IPv6Network) and network.subnet_of(_MAPPED):
+        return "write it as an IPv4 address or network: a mapped address counts as IPv4"
     return None

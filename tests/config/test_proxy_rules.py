@@ -32,6 +32,9 @@ def test_fronts_load_as_they_are_written(tmp_path: Path) -> None:
         ("all", "address"),
         ("unix:/run/saltgate.sock", "address"),
         ("UNIX", "address"),
+        ("::ffff:10.0.0.0/104", "IPv4"),
+        ("::ffff:192.0.2.7", "IPv4"),
+        ("fe80::1%eth0", "%"),
         ("", "address"),
     ],
 )
