@@ -107,6 +107,7 @@ class Leg(asyncio.BufferedProtocol):
         "_transport",
         "_written",
         "born",
+        "loop",
         "loss",
         "retry_after",
     )
@@ -114,6 +115,8 @@ class Leg(asyncio.BufferedProtocol):
     def __init__(self, home: Home) -> None:
         self._home = home
         self.born = 0.0
+        # Kept, because to ask for it is a call into the kernel until Python 3.12 (Modules/_asynciomodule.c, getpid).
+        self.loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._sink: Sink | None = None
         self._held = False
@@ -210,7 +213,7 @@ class Leg(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's transports are no subclasses of asyncio's
-        self.born = asyncio.get_running_loop().time()
+        self.born = self.loop.time()
         keep_little_unread(self._transport)
 
     def get_buffer(self, sizehint: int) -> bytearray:  # noqa: ARG002 - the protocol's signature

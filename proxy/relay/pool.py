@@ -117,7 +117,7 @@ class Pool:
         if self._closed or not self._may_serve(leg):
             leg.close()
         else:
-            self._idle[leg] = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._expire, leg)
+            self._idle[leg] = leg.loop.call_later(IDLE_SECONDS, self._expire, leg)
 
     def lost(self, leg: Leg) -> None:
         timer = self._idle.pop(leg, None)
@@ -141,7 +141,7 @@ class Pool:
 
     def _may_serve(self, leg: Leg) -> bool:
         """Whether it may take a further request."""
-        return leg.born >= self._kept_since and asyncio.get_running_loop().time() - leg.born < self.age_seconds
+        return leg.born >= self._kept_since and leg.loop.time() - leg.born < self.age_seconds
 
     async def _connected(self, home: Home, seconds: float) -> Leg:
         loop = asyncio.get_running_loop()
