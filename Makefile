@@ -15,7 +15,7 @@ help:
 	@echo "make provider   a certified OpenID Provider for the slower tests (needs Node.js)"
 	@echo "make fuzz       the hostile corpus mutated for an hour, sent raw to a whole gate"
 	@echo "make fuzz-tokens  the token verifier under a coverage-guided fuzzer for an hour (installs atheris)"
-	@echo "make bench      CPU per request and event beside nginx, Envoy and others (make bench ARGS=--quick: 3 minutes)"
+	@echo "make bench      CPU per request and event beside nginx, Envoy and others (make bench ARGS=--quick: 2 minutes)"
 	@echo "make litellm    LiteLLM in an environment of its own, to be measured by make bench, too (0.8 GB)"
 	@echo "make soak       a whole gate under leaving people, slow readers and dying engines for 30 minutes"
 	@echo "make sequence   10 million events through a gate: none lost, doubled, out of order (7 minutes)"

