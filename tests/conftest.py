@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,10 @@ from tests.parts.redis_server import RedisServer
 # A busy machine takes its time; that is no fault of what is tried.
 settings.register_profile("saltgate", deadline=None)
 settings.load_profile("saltgate")
+
+# An exporter's thread may outlive the test that started it: without a handler Python would write what it complains of to
+# the standard error of another one.
+logging.getLogger("opentelemetry").addHandler(logging.NullHandler())
 
 
 @pytest.fixture(scope="session")
