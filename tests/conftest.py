@@ -13,8 +13,8 @@ from tests.parts.redis_server import RedisServer
 settings.register_profile("saltgate", deadline=None)
 settings.load_profile("saltgate")
 
-# An exporter's thread may outlive the test that started it: without a handler Python would write what it complains of to
-# the standard error of another one.
+# An exporter's thread may outlive the test that started it: without a handler Python would write what it complains of
+# to the standard error of another one.
 logging.getLogger("opentelemetry").addHandler(logging.NullHandler())
 
 
