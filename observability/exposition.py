@@ -101,8 +101,9 @@ _LASTING: Final = frozenset({"counter", "histogram"})
 
 
 def _merged(family: Family, left: tuple[float, ...], right: tuple[float, ...]) -> tuple[float, ...]:
-    if family.merge == "min":
-        return tuple(min(pair) for pair in zip(left, right, strict=True))
+    if family.merge != "sum":
+        worst = min if family.merge == "min" else max
+        return tuple(worst(pair) for pair in zip(left, right, strict=True))
     return tuple(a + b for a, b in zip(left, right, strict=True))
 
 

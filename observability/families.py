@@ -8,8 +8,8 @@ from typing import Final, Literal
 from observability import names
 
 Kind = Literal["counter", "gauge", "histogram", "info"]
-# How workers' values of one series become one. A gauge "is it up?" is as good as the worst worker's answer.
-Merge = Literal["sum", "min"]
+# How workers' values of one series become one. "Is it up?" is as good as the worst worker's answer.
+Merge = Literal["sum", "min", "max"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,8 @@ SCOPE_BUCKETS: Final = (0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24)
 MODEL_BUCKETS: Final = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 # The same for time per output token, and two below, for small models.
 TOKEN_BUCKETS: Final = (0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5)
+# From a fast token to what people take for an end.
+GAP_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 STAGE_BUCKETS: Final = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 
 _SCOPE: Final = ("workspace", "project", "model")
@@ -78,12 +80,36 @@ MODEL_TIME_PER_OUTPUT_TOKEN: Final = Family(
     names.MODEL_TIME_PER_OUTPUT_TOKEN_SECONDS, "histogram",
     "Mean time per output token after the first, a value a stream.", ("model",), TOKEN_BUCKETS,
 )  # fmt: skip
+MODEL_OVERHEAD: Final = Family(
+    names.MODEL_OVERHEAD_SECONDS, "histogram",
+    "As saltgate_overhead_seconds, by model too. Without a model: requests that ended before theirs was confirmed.",
+    ("model", "stage"), STAGE_BUCKETS,
+)  # fmt: skip
+MODEL_QUEUE_WAIT: Final = Family(
+    names.MODEL_QUEUE_WAIT_SECONDS, "histogram",
+    "How long requests waited for a place at a full engine. Those that found one at once are not in it.",
+    ("model",), MODEL_BUCKETS,
+)  # fmt: skip
+MODEL_LARGEST_GAP: Final = Family(
+    names.MODEL_LARGEST_GAP_SECONDS, "histogram",
+    "The longest wait between two events of a stream after its first token, as read from the engine; a value a stream.",
+    ("model",), GAP_BUCKETS,
+)  # fmt: skip
+MODEL_TIME_TO_FIRST_CONTENT: Final = Family(
+    names.MODEL_TIME_TO_FIRST_CONTENT_SECONDS, "histogram",
+    "As saltgate_model_time_to_first_token_seconds, but to the first content that people see: no reasoning.",
+    ("model",), MODEL_BUCKETS,
+)  # fmt: skip
 STREAMS_WITHOUT_TOKEN: Final = Family(
-    names.STREAMS_WITHOUT_TOKEN, "counter", "Streams that ended before a token was written.", ("model", "outcome")
-)
+    names.STREAMS_WITHOUT_TOKEN, "counter",
+    "Streams without a token: empty ones that ended well, else by how they ended before one was written.",
+    ("model", "reason"),
+)  # fmt: skip
 USAGE_UNKNOWN: Final = Family(
-    names.USAGE_UNKNOWN, "counter", "Requests sent to an engine whose tokens were never told.", ("model",)
-)
+    names.USAGE_UNKNOWN, "counter",
+    "Requests whose tokens are unknown: not_told by an engine that answered to the end, else by how they ended.",
+    ("model", "reason"),
+)  # fmt: skip
 REUSE_UNKNOWN: Final = Family(
     names.REUSE_UNKNOWN, "counter", "Requests whose prompt tokens were told, but not how many were reused.", ("model",)
 )
@@ -91,9 +117,16 @@ METRICS_OVERFLOW: Final = Family(
     names.METRICS_OVERFLOW, "counter", "Requests counted under __other__, because a bound on labels was reached.",
     ("label",),
 )  # fmt: skip
-TELEMETRY_DROPPED: Final = Family(
-    names.TELEMETRY_DROPPED, "counter", "Spans and log lines lost, because nobody took them in time.", ("signal",)
+METRICS_SCOPES: Final = Family(names.METRICS_SCOPES, "gauge", "Scopes that have series of their own now.")
+METRICS_SCOPES_LIMIT: Final = Family(names.METRICS_SCOPES_LIMIT, "gauge", "How many may have them.")
+METRICS_EVICTED: Final = Family(
+    names.METRICS_EVICTED, "counter", "Scopes idle for an hour whose series made room for another's."
 )
+TELEMETRY_DROPPED: Final = Family(
+    names.TELEMETRY_DROPPED, "counter",
+    "Spans and log lines lost, because nobody took them in time; metrics: exports that the collector did not take.",
+    ("signal",),
+)  # fmt: skip
 ENGINE_UP: Final = Family(
     names.ENGINE_UP, "gauge", "Whether the replica may be used (1) or not (0), as the worst worker sees it.",
     ("engine", "replica"), merge="min",
@@ -144,6 +177,24 @@ DIRECTORY_CONFIRMED: Final = Family(
     names.DIRECTORY_CONFIRMED, "gauge", "When the directory was last confirmed, Unix seconds, of the worst worker.",
     merge="min",
 )  # fmt: skip
+DIRECTORY_READS: Final = Family(
+    names.DIRECTORY_READS,
+    "counter",
+    "Readings of the whole directory by a worker, good ones and failed ones.",
+    ("result",),
+)
+SCOPE_LOOKUPS: Final = Family(
+    names.SCOPE_LOOKUPS, "counter", "Scopes of requests: remembered (hit), or selected from the directory (miss).",
+    ("result",),
+)  # fmt: skip
+TOKEN_LOOKUPS: Final = Family(
+    names.TOKEN_LOOKUPS, "counter", "Signed tokens of requests: verified a moment ago (hit), or verified now (miss).",
+    ("result",),
+)  # fmt: skip
+JWKS_REFRESH: Final = Family(
+    names.JWKS_REFRESH, "counter", "Fetches of an issuer's keys by a worker, by result: ok or failed.",
+    ("issuer", "result"),
+)  # fmt: skip
 ISSUER_UP: Final = Family(
     names.ISSUER_UP, "gauge", "Whether the issuer's keys are at hand (1) or not (0), as the worst worker sees it.",
     ("issuer",), merge="min",
@@ -168,6 +219,10 @@ RELOAD_SUCCEEDED: Final = Family(
 CONFIGURATION_READ: Final = Family(
     names.CONFIGURATION_READ, "gauge", "When the configuration that is in force was read, Unix seconds."
 )
+WORKERS: Final = Family(
+    names.WORKERS, "gauge", "Worker processes: serving, retiring after a reload, starting before one.",
+    ("state",),
+)  # fmt: skip
 WORKER_DEATHS: Final = Family(
     names.WORKER_DEATHS, "counter", "Worker processes that ended without being told to, each replaced by another."
 )
@@ -181,18 +236,43 @@ CERTIFICATE_USABLE: Final = Family(
     "Whether the public listener's files are what it shows (1), or cannot be used (0), as the worst worker sees it.",
     merge="min",
 )  # fmt: skip
+EVENT_LOOP_LAG: Final = Family(
+    names.EVENT_LOOP_LAG_SECONDS, "histogram",
+    "How late a worker's event loop comes to what is due, looked at ten times a second: streams wait as long.",
+    (), STAGE_BUCKETS,
+)  # fmt: skip
+EVENT_LOOP_LAG_MAX: Final = Family(
+    names.EVENT_LOOP_LAG_MAX_SECONDS, "gauge", "The latest that any worker's event loop was within about a minute.",
+    merge="max",
+)  # fmt: skip
+PROCESS_CPU: Final = Family(names.PROCESS_CPU_SECONDS, "counter", "User and system CPU time.", ("process",))
+PROCESS_RESIDENT: Final = Family(
+    names.PROCESS_RESIDENT_BYTES, "gauge", "Resident memory; what processes share counts in each.", ("process",)
+)
+PROCESS_OPEN_FDS: Final = Family(names.PROCESS_OPEN_FDS, "gauge", "Open file descriptors.", ("process",))
+PROCESS_MAX_FDS: Final = Family(
+    names.PROCESS_MAX_FDS, "gauge", "How many file descriptors a process may have.", ("process",), merge="min"
+)
+PROCESS_START: Final = Family(
+    names.PROCESS_START_TIME, "gauge", "When the process began, Unix seconds; the oldest of that name.",
+    ("process",), merge="min",
+)  # fmt: skip
 
 FAMILIES: Final[dict[str, Family]] = {
     family.name: family
     for family in (
         REQUESTS, TIME_TO_FIRST_TOKEN, PROMPT_TOKENS, REUSED_PROMPT_TOKENS, OUTPUT_TOKENS, REFUSALS, ACTIVE_STREAMS,
         OVERHEAD, MODEL_DURATION, MODEL_TIME_TO_FIRST_TOKEN, MODEL_UPSTREAM_TIME_TO_FIRST_TOKEN,
-        MODEL_TIME_PER_OUTPUT_TOKEN, STREAMS_WITHOUT_TOKEN, USAGE_UNKNOWN, REUSE_UNKNOWN, METRICS_OVERFLOW,
-        TELEMETRY_DROPPED, ENGINE_UP, ENGINE_EJECTED, ENGINE_EJECTIONS, ENGINE_PROOF, ENGINE_INFO,
+        MODEL_TIME_PER_OUTPUT_TOKEN, MODEL_OVERHEAD, MODEL_QUEUE_WAIT, MODEL_LARGEST_GAP, MODEL_TIME_TO_FIRST_CONTENT,
+        STREAMS_WITHOUT_TOKEN, USAGE_UNKNOWN, REUSE_UNKNOWN, METRICS_OVERFLOW,
+        METRICS_SCOPES, METRICS_SCOPES_LIMIT, METRICS_EVICTED, TELEMETRY_DROPPED,
+        ENGINE_UP, ENGINE_EJECTED, ENGINE_EJECTIONS, ENGINE_PROOF, ENGINE_INFO,
         ENGINE_REQUESTS, ENGINE_REQUESTS_LIMIT, ENGINE_WAITING, ENGINE_PROBES, ENGINE_PROBE_TOKENS,
         CONNECTIONS, CONNECTIONS_LIMIT, CONNECTIONS_CLOSED,
-        DIRECTORY_UP, DIRECTORY_CONFIRMED, ISSUER_UP, INTROSPECTION_UP,
-        ISOLATION_VIOLATIONS, RULE_MATCHES, BUILD_INFO, RELOAD_SUCCEEDED, CONFIGURATION_READ, WORKER_DEATHS,
-        CERTIFICATE_EXPIRY, CERTIFICATE_USABLE,
+        DIRECTORY_UP, DIRECTORY_CONFIRMED, DIRECTORY_READS, SCOPE_LOOKUPS, TOKEN_LOOKUPS, JWKS_REFRESH,
+        ISSUER_UP, INTROSPECTION_UP,
+        ISOLATION_VIOLATIONS, RULE_MATCHES, BUILD_INFO, RELOAD_SUCCEEDED, CONFIGURATION_READ, WORKERS, WORKER_DEATHS,
+        CERTIFICATE_EXPIRY, CERTIFICATE_USABLE, EVENT_LOOP_LAG, EVENT_LOOP_LAG_MAX,
+        PROCESS_CPU, PROCESS_RESIDENT, PROCESS_OPEN_FDS, PROCESS_MAX_FDS, PROCESS_START,
     )
 }  # fmt: skip

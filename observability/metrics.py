@@ -23,7 +23,10 @@ from observability.names import (
     REFUSAL_CODES,
     STAGES,
     TOKEN_KINDS,
+    USAGE_UNKNOWN_REASON,
+    WITHOUT_TOKEN_REASON,
     IsolationCheck,
+    Outcome,
     ProofState,
 )
 from observability.record import Record
@@ -74,7 +77,7 @@ class Metrics:
         for family in (families.PROMPT_TOKENS, families.REUSED_PROMPT_TOKENS, families.OUTPUT_TOKENS):
             self._add(family, (workspace, project, model), 0.0)
         self._series(families.TIME_TO_FIRST_TOKEN, (workspace, project, model))
-        if (model,) not in self._values[families.USAGE_UNKNOWN.name]:
+        if (model,) not in self._values[families.REUSE_UNKNOWN.name]:
             self._give_birth(model)
         if record.stream:
             self._add(families.ACTIVE_STREAMS, (model,), 1.0)
@@ -182,7 +185,7 @@ class Metrics:
             self._add(families.ACTIVE_STREAMS, (model,), -1.0)
             self._finish_stream(record, workspace, project, model)
         if record.prompt_tokens is None:
-            self._add(families.USAGE_UNKNOWN, (model,), 1.0)
+            self._add(families.USAGE_UNKNOWN, (model, USAGE_UNKNOWN_REASON[_outcome(record)]), 1.0)
             return
         self._add(families.PROMPT_TOKENS, (workspace, project, model), record.prompt_tokens)
         self._add(families.OUTPUT_TOKENS, (workspace, project, model), record.output_tokens or 0)
@@ -200,7 +203,7 @@ class Metrics:
             self._observe(families.OVERHEAD, ("relay",), relayed)
         first = record.time_to_first_token_seconds
         if first is None or record.first_token_kind is None:
-            self._add(families.STREAMS_WITHOUT_TOKEN, (model, str(record.outcome)), 1.0)
+            self._add(families.STREAMS_WITHOUT_TOKEN, (model, WITHOUT_TOKEN_REASON[_outcome(record)]), 1.0)
             return
         self._observe(families.TIME_TO_FIRST_TOKEN, (workspace, project, model), first)
         self._observe(families.MODEL_TIME_TO_FIRST_TOKEN, (model, record.first_token_kind), first)
@@ -209,11 +212,12 @@ class Metrics:
             self._observe(families.MODEL_TIME_PER_OUTPUT_TOKEN, (model,), each)
 
     def _give_birth(self, model: str) -> None:
-        for family in (families.USAGE_UNKNOWN, families.REUSE_UNKNOWN, families.ACTIVE_STREAMS):
+        for family in (families.REUSE_UNKNOWN, families.ACTIVE_STREAMS):
             self._add(family, (model,), 0.0)
         for outcome in OUTCOMES:
             self._series(families.MODEL_DURATION, (model, outcome))
-            self._add(families.STREAMS_WITHOUT_TOKEN, (model, outcome), 0.0)
+            self._add(families.STREAMS_WITHOUT_TOKEN, (model, WITHOUT_TOKEN_REASON[outcome]), 0.0)
+            self._add(families.USAGE_UNKNOWN, (model, USAGE_UNKNOWN_REASON[outcome]), 0.0)
         for kind in TOKEN_KINDS:
             self._series(families.MODEL_TIME_TO_FIRST_TOKEN, (model, kind))
         self._series(families.MODEL_UPSTREAM_TIME_TO_FIRST_TOKEN, (model,))
@@ -277,3 +281,7 @@ _OTHER_SCOPE: Final = (OTHER, OTHER)
 
 def _one_of(known: frozenset[str], value: str) -> str:
     return value if value in known else OTHER
+
+
+def _outcome(record: Record) -> Outcome:
+    return record.outcome if record.outcome is not None else "gate_error"

@@ -32,6 +32,10 @@ Stage = Literal["auth", "directory", "body", "fetch", "scan", "queue", "stamp"]
 STAGES: Final = ("auth", "directory", "body", "fetch", "scan", "queue", "stamp", "relay")
 SERVER_TIMING_STAGES: Final = ("auth", "directory", "fetch", "scan", "queue", "stamp")
 
+# Why a stream has no first token, and why a request's usage is unknown: the outcome, but for one that ended well.
+WITHOUT_TOKEN_REASON: Final[dict[Outcome, str]] = {outcome: outcome for outcome in OUTCOMES} | {"ok": "empty"}
+USAGE_UNKNOWN_REASON: Final[dict[Outcome, str]] = {outcome: outcome for outcome in OUTCOMES} | {"ok": "not_told"}
+
 # What made up the first token. A chunk that holds none of these (a role, a keep-alive, usage) is not a first token.
 TokenKind = Literal["content", "reasoning", "tool_call", "refusal"]
 TOKEN_KINDS: Final[tuple[TokenKind, ...]] = ("content", "reasoning", "tool_call", "refusal")
@@ -159,9 +163,16 @@ MODEL_TIME_TO_FIRST_TOKEN_SECONDS: Final = "saltgate_model_time_to_first_token_s
 MODEL_UPSTREAM_TIME_TO_FIRST_TOKEN_SECONDS: Final = "saltgate_upstream_time_to_first_token_seconds"  # noqa: S105 - a name
 MODEL_TIME_PER_OUTPUT_TOKEN_SECONDS: Final = "saltgate_time_per_output_token_seconds"  # noqa: S105 - a name
 STREAMS_WITHOUT_TOKEN: Final = "saltgate_streams_without_token_total"  # noqa: S105 - a name
+MODEL_OVERHEAD_SECONDS: Final = "saltgate_model_overhead_seconds"
+MODEL_QUEUE_WAIT_SECONDS: Final = "saltgate_queue_wait_seconds"
+MODEL_LARGEST_GAP_SECONDS: Final = "saltgate_largest_gap_seconds"
+MODEL_TIME_TO_FIRST_CONTENT_SECONDS: Final = "saltgate_time_to_first_content_seconds"
 USAGE_UNKNOWN: Final = "saltgate_usage_unknown_total"
 REUSE_UNKNOWN: Final = "saltgate_reuse_unknown_total"
 METRICS_OVERFLOW: Final = "saltgate_metrics_overflow_total"
+METRICS_SCOPES: Final = "saltgate_metrics_scopes"
+METRICS_SCOPES_LIMIT: Final = "saltgate_metrics_scopes_limit"
+METRICS_EVICTED: Final = "saltgate_metrics_evicted_total"
 TELEMETRY_DROPPED: Final = "saltgate_telemetry_dropped_total"
 ENGINE_UP: Final = "saltgate_engine_up"
 ENGINE_EJECTED: Final = "saltgate_engine_ejected"
@@ -178,6 +189,10 @@ CONNECTIONS_LIMIT: Final = "saltgate_connections_limit"
 CONNECTIONS_CLOSED: Final = "saltgate_connections_closed_total"
 DIRECTORY_UP: Final = "saltgate_directory_up"
 DIRECTORY_CONFIRMED: Final = "saltgate_directory_confirmed_timestamp_seconds"
+DIRECTORY_READS: Final = "saltgate_directory_reads_total"
+SCOPE_LOOKUPS: Final = "saltgate_scope_lookups_total"
+TOKEN_LOOKUPS: Final = "saltgate_token_lookups_total"  # noqa: S105 - a name
+JWKS_REFRESH: Final = "saltgate_jwks_refresh_total"
 ISSUER_UP: Final = "saltgate_issuer_up"
 INTROSPECTION_UP: Final = "saltgate_introspection_up"
 ISOLATION_VIOLATIONS: Final = "saltgate_isolation_violations_total"
@@ -185,9 +200,19 @@ RULE_MATCHES: Final = "saltgate_isolation_rule_matches_total"
 BUILD_INFO: Final = "saltgate_build_info"
 RELOAD_SUCCEEDED: Final = "saltgate_config_last_reload_successful"
 CONFIGURATION_READ: Final = "saltgate_config_last_reload_success_timestamp_seconds"
+WORKERS: Final = "saltgate_workers"
 WORKER_DEATHS: Final = "saltgate_worker_deaths_total"
+EVENT_LOOP_LAG_SECONDS: Final = "saltgate_event_loop_lag_seconds"
+EVENT_LOOP_LAG_MAX_SECONDS: Final = "saltgate_event_loop_lag_max_seconds"
 CERTIFICATE_EXPIRY: Final = "saltgate_tls_certificate_not_after_timestamp_seconds"
 CERTIFICATE_USABLE: Final = "saltgate_tls_certificate_files_usable"
+
+# What every process is measured by, under the names that Prometheus' own clients use.
+PROCESS_CPU_SECONDS: Final = "process_cpu_seconds_total"
+PROCESS_RESIDENT_BYTES: Final = "process_resident_memory_bytes"
+PROCESS_OPEN_FDS: Final = "process_open_fds"
+PROCESS_MAX_FDS: Final = "process_max_fds"
+PROCESS_START_TIME: Final = "process_start_time_seconds"
 
 # The one log line of a finished request; its fields are in `request_line.py`.
 REQUEST_COMPLETED: Final = "request.completed"

@@ -63,7 +63,7 @@ def test_a_good_stream_leaves_its_tokens_and_times() -> None:
     assert page.value("saltgate_time_per_output_token_seconds_sum", model="tiny") == pytest.approx(0.01)
     assert page.value("saltgate_overhead_seconds_sum", stage="auth") == pytest.approx(0.0002)
     assert page.value("saltgate_overhead_seconds_sum", stage="relay") == pytest.approx(0.002)
-    assert page.value("saltgate_usage_unknown_total", model="tiny") == 0
+    assert page.value("saltgate_usage_unknown_total", model="tiny", reason="not_told") == 0
 
 
 def test_series_are_born_with_zero_when_the_request_goes_up() -> None:
@@ -75,7 +75,7 @@ def test_series_are_born_with_zero_when_the_request_goes_up() -> None:
     assert page.value("saltgate_requests_total", **SCOPE, outcome="ok") == 0
     assert page.value("saltgate_prompt_tokens_total", **SCOPE) == 0
     assert page.value("saltgate_time_to_first_token_seconds_count", **SCOPE) == 0
-    assert page.value("saltgate_streams_without_token_total", model="tiny", outcome="client_gone") == 0
+    assert page.value("saltgate_streams_without_token_total", model="tiny", reason="client_gone") == 0
     assert page.value("saltgate_active_streams", model="tiny") == 1
 
 
@@ -114,10 +114,10 @@ def test_unknown_usage_is_counted_as_unknown_and_not_as_no_tokens() -> None:
                 record.used(*usage)
             record.ended("ok")
     page = scrape(metrics)
-    assert page.value("saltgate_usage_unknown_total", model="tiny") == 1
+    assert page.value("saltgate_usage_unknown_total", model="tiny", reason="not_told") == 1
     assert page.value("saltgate_reuse_unknown_total", model="tiny") == 1
     assert page.value("saltgate_prompt_tokens_total", **SCOPE) == 200
-    assert page.value("saltgate_streams_without_token_total", model="tiny", outcome="ok") == 3
+    assert page.value("saltgate_streams_without_token_total", model="tiny", reason="empty") == 3
 
 
 def test_scopes_and_models_over_the_bound_are_counted_as_other() -> None:

@@ -336,10 +336,10 @@ async def test_counting_asks_for_membership_and_takes_no_media(redis: RedisServe
         assert not engine.requests
         before = (await bed.post())[0]
         assert before == 200
-        assert b'saltgate_usage_unknown_total{model="tiny"} 0' in _metrics(bed)
+        assert b'saltgate_usage_unknown_total{model="tiny",reason="not_told"} 0' in _metrics(bed)
         assert (await bed.post(COUNTING, chat()))[0] == 200
         page = _metrics(bed)
-        assert b'saltgate_usage_unknown_total{model="tiny"} 0' in page
+        assert b'saltgate_usage_unknown_total{model="tiny",reason="not_told"} 0' in page
         lines = await bed.completed(5)
         assert lines[-1]["operation"] == "count_tokens"
 
