@@ -6,7 +6,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Compiled tests are kept: the second run begins sooner.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup provider browser test processes bench bench-tools litellm soak sequence fuzz fuzz-tokens lint engine demo lock reference
+.PHONY: help setup provider browser prometheus test processes bench bench-tools litellm soak sequence fuzz fuzz-tokens lint engine demo lock reference
 
 help:
 	@echo "make setup      the virtual environment, from the lock"
@@ -46,7 +46,10 @@ tests/parts/certified_provider/node_modules/.ready: tests/parts/certified_provid
 browser:
 	sh .ci/browser
 
-processes: setup provider browser
+prometheus:
+	sh .ci/prometheus
+
+processes: setup provider browser prometheus
 	$(BIN)/python -m pytest -n $(WORKERS) -m "process or slow" $(ARGS)
 
 # What is measured beside us has environments of its own: nothing of ours rests on it.
