@@ -23,6 +23,7 @@ from observability.names import (
     TokenKind,
 )
 from observability.redaction import error_stack
+from observability.rhythm import Rhythm
 
 Clock = Callable[[], int]  # Nanoseconds.
 
@@ -137,9 +138,13 @@ class Record:
     first_token_ns: int | None = None
     first_token_kind: TokenKind | None = None
     first_token_written_ns: int | None = None
+    first_visible_written_ns: int | None = None
+    rhythm: Rhythm | None = None
+    events: int | None = None
     prompt_tokens: int | None = None
     reused_tokens: int | None = None
     output_tokens: int | None = None
+    bytes_received: int | None = None
     bytes_sent = 0
     finish_reasons: tuple[str, ...] = ()
     _response_id: str | None = None
@@ -165,7 +170,8 @@ class Record:
         self.client_span_id = int.from_bytes(noise[24:32], "big") or 1
         self.request_id = "req_" + noise[32:].hex()
         self.sampled = recorder.is_sampled(self.trace_id)
-        self.stages: dict[str, float] = {}
+        # In the order in which they ended; nanoseconds of the recorder's clock.
+        self.intervals: list[tuple[Stage, int, int]] = []
 
     def __enter__(self) -> Self:
         return self
@@ -189,13 +195,24 @@ class Record:
         """A client's own `traceparent` becomes a link. One that W3C Trace Context calls invalid is ignored."""
         self.linked = _linked_context(traceparent)
 
-    def stage(self, name: Stage, seconds: float) -> None:
-        """A stage of the gate took that long. Said twice, the times add up."""
-        self.stages[name] = self.stages.get(name, 0.0) + seconds
+    def stage(self, name: Stage, began_ns: int) -> int:
+        """A stage of the gate has ended, which began at `began_ns` of the recorder's clock; returns when it ended."""
+        ended_ns = self._clock()
+        self.intervals.append((name, began_ns, ended_ns))
+        return ended_ns
+
+    @property
+    def stages(self) -> dict[Stage, float]:
+        """How many seconds each stage took so far. A stage that there was twice counts in all."""
+        seconds: dict[Stage, float] = {}
+        for name, began_ns, ended_ns in self.intervals:
+            seconds[name] = seconds.get(name, 0.0) + (ended_ns - began_ns) / 1e9
+        return seconds
 
     def server_timing(self) -> str:
         """The value of `Server-Timing`: the gate's own stages so far, in milliseconds. Empty where there is none."""
-        return ", ".join(f"{n};dur={self.stages[n] * 1e3:.2f}" for n in SERVER_TIMING_STAGES if n in self.stages)
+        stages = self.stages
+        return ", ".join(f"{n};dur={stages[n] * 1e3:.2f}" for n in SERVER_TIMING_STAGES if n in stages)
 
     def identified(self, issuer: str, subject: str, client: str | None, method: str) -> None:
         """Who is calling, verified. `subject` stays in this object: no span, metric or log line has it."""
@@ -254,10 +271,26 @@ class Record:
             self.first_token_kind = kind
             self.first_token_ns = received_ns
 
-    def first_token_written(self) -> None:
-        """That event was written to the client."""
+    def first_token_written(self, *, visible: bool) -> None:
+        """That event was written to the client. `visible`: it holds something that a person sees."""
         if self.first_token_written_ns is None:
             self.first_token_written_ns = self._clock()
+        if visible and self.first_visible_written_ns is None:
+            self.first_visible_written_ns = self.first_token_written_ns
+
+    def first_visible_written(self) -> None:
+        """The first event that holds something which a person sees was written, after others that held a token."""
+        if self.first_visible_written_ns is None:
+            self.first_visible_written_ns = self._clock()
+
+    def streamed(self, rhythm: Rhythm | None, events: int) -> None:
+        """When the tokens of a stream came, and of how many events with data it was made."""
+        self.rhythm = rhythm
+        self.events = events
+
+    def bytes_in(self, count: int) -> None:
+        """The whole body of the request came, which has so many bytes."""
+        self.bytes_received = count
 
     def used(self, prompt: int, reused: int | None = None, output: int | None = None) -> None:
         """The engine's own count. None: it did not say. A count that cannot be true counts as not said."""
@@ -314,8 +347,12 @@ class Record:
     @property
     def time_to_first_token_seconds(self) -> float | None:
         """From the request's head to the first token written, less the wait for the client's own upload."""
-        seconds = _seconds(self.started_ns, self.first_token_written_ns)
-        return None if seconds is None else max(seconds - self.stages.get("body", 0.0), 0.0)
+        return self._since_read(self.first_token_written_ns)
+
+    @property
+    def time_to_first_visible_seconds(self) -> float | None:
+        """The same to the first event that holds something which a person sees: no reasoning."""
+        return self._since_read(self.first_visible_written_ns)
 
     @property
     def upstream_time_to_first_token_seconds(self) -> float | None:
@@ -334,15 +371,38 @@ class Record:
 
     @property
     def seconds_per_output_token(self) -> float | None:
-        """The mean after the first token. Absent below two tokens, without usage, and where the end was not `ok`."""
+        """From the first token read to the last, by the tokens after the first, those of all choices together.
+
+        Absent below two tokens, without usage, where the end was not `ok`, where all came in one read, and where the
+        client was so slow that the engine was not read meanwhile.
+        """
+        rhythm = self.rhythm
         if self.outcome != "ok" or self.output_tokens is None or self.output_tokens < 2:
             return None
-        seconds = _seconds(self.first_token_ns, self.ended_ns)
+        if rhythm is None or not rhythm.is_of_engine or self.first_token_ns == rhythm.last_ns:
+            return None
+        seconds = _seconds(self.first_token_ns, rhythm.last_ns)
         return None if seconds is None else seconds / (self.output_tokens - 1)
+
+    @property
+    def largest_gap_seconds(self) -> float | None:
+        """The largest time between two events that bear a token. Absent where there were no two of them."""
+        rhythm = self.rhythm
+        return None if rhythm is None or not any(rhythm.gaps) else rhythm.largest_gap_ns / 1e9
+
+    @property
+    def held_seconds(self) -> float | None:
+        """How long the engine was not read because the client took nothing. Absent where there was no stream."""
+        return None if self.rhythm is None else self.rhythm.held_ns / 1e9
 
     def wall_ns(self, monotonic_ns: int | None) -> int:
         """The wall-clock time of one of this record's own times; the start's where it is absent."""
         return self.started_wall_ns + (self.started_ns if monotonic_ns is None else monotonic_ns) - self.started_ns
+
+    def _since_read(self, moment_ns: int | None) -> float | None:
+        """From the request's head, less the wait for the client's own upload."""
+        seconds = _seconds(self.started_ns, moment_ns)
+        return None if seconds is None else max(seconds - self.stages.get("body", 0.0), 0.0)
 
     def _conclude(self, error: BaseException | None) -> None:
         if self.outcome is not None:

@@ -47,14 +47,19 @@ class RequestLine(msgspec.Struct, omit_defaults=True, frozen=True):
     duration_ms: float | None = None
     ttft_ms: float | None = None
     ttft_kind: str | None = None
+    ttft_visible_ms: float | None = None
     upstream_ttft_ms: float | None = None
     tpot_ms: float | None = None
+    max_gap_ms: float | None = None
+    held_ms: float | None = None
+    events: int | None = None
     prompt_tokens: int | None = None
     reused_tokens: int | None = None
     output_tokens: int | None = None
     tokens_known: bool | None = None
     finish_reasons: tuple[str, ...] | None = None
     response_id: str | None = None
+    bytes_in: int | None = None
     bytes_out: int | None = None
     replica: str | None = None
     salt_fingerprint: str | None = None
@@ -115,14 +120,19 @@ def request_line(record: Record, level: str, instance: str | None) -> RequestLin
         duration_ms=_milliseconds(record.duration_seconds),
         ttft_ms=_milliseconds(record.time_to_first_token_seconds),
         ttft_kind=record.first_token_kind,
+        ttft_visible_ms=_milliseconds(record.time_to_first_visible_seconds),
         upstream_ttft_ms=_milliseconds(record.upstream_time_to_first_token_seconds),
         tpot_ms=_milliseconds(record.seconds_per_output_token),
+        max_gap_ms=_milliseconds(record.largest_gap_seconds),
+        held_ms=_milliseconds(record.held_seconds),
+        events=record.events,
         prompt_tokens=record.prompt_tokens,
         reused_tokens=record.reused_tokens,
         output_tokens=record.output_tokens,
         tokens_known=record.prompt_tokens is not None if sent else None,
         finish_reasons=record.finish_reasons or None,
         response_id=record.response_id,
+        bytes_in=record.bytes_received,
         bytes_out=record.bytes_sent,
         replica=_replica(record),
         salt_fingerprint=record.salt_fingerprint,
@@ -143,7 +153,7 @@ def request_line(record: Record, level: str, instance: str | None) -> RequestLin
         scan_ms=_milliseconds(stages.get("scan")),
         queue_ms=_milliseconds(stages.get("queue")),
         stamp_ms=_milliseconds(stages.get("stamp")),
-        relay_ms=_milliseconds(stages.get("relay")),
+        relay_ms=_milliseconds(record.relay_seconds),
     )
 
 

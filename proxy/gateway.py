@@ -224,11 +224,12 @@ class Gateway:
 
     async def _ready(self, request: web.BaseRequest, wanted: Generate, admission: Admission, record: Record) -> Ready:
         """Read, checked, stamped, and in possession of a place. What was read ends with this: a stream may be long."""
-        began = time.perf_counter()
+        began = time.monotonic_ns()
         body = await read_upload(
             request, maximum_bytes=self.policy.maximum_body_bytes, seconds=self.policy.request_seconds
         )
-        record.stage("body", time.perf_counter() - began)
+        record.stage("body", began)
+        record.bytes_in(len(body))
         read, admission = self._read(wanted, body, admission, record)
         asked, admission = await self._fetch(read, request, admission, record)
         content, admission = await self._scan(asked, admission, record)
@@ -283,7 +284,7 @@ class Gateway:
 
     async def _admit(self, request: web.BaseRequest, route: Route, record: Record) -> Admission:
         """Who is calling, and for what: before a byte of the body is read."""
-        began = time.perf_counter()
+        began = time.monotonic_ns()
         headers = tuple(request.headers.items())
         named = named_scope(route, headers)
         identity = await self.identities.identify(
@@ -296,24 +297,23 @@ class Gateway:
             )
         )
         record.identified(identity.issuer, identity.subject, identity.client, identity.method)
-        authenticated = time.perf_counter()
-        record.stage("auth", authenticated - began)
+        authenticated = record.stage("auth", began)
         snapshot = self.directory.current()
         admission = Admission(identity, named, snapshot, self.scopes.scope(snapshot, identity, named))
         record.scoped(admission.scope.workspace, admission.scope.project, admission.scope.collection)
-        record.stage("directory", time.perf_counter() - authenticated)
+        record.stage("directory", authenticated)
         return admission
 
     def _read(self, wanted: Generate, body: bytes, admission: Admission, record: Record) -> tuple[Read, Admission]:
         """What is asked, by the table of the engine that serves its model, and the admission as of now."""
-        began = time.perf_counter()
+        began = time.monotonic_ns()
         opened = open_body(body)
         admission = self._as_of_now(admission)
         endpoint = self.engines.endpoint(admission.scope, opened.model, wanted.operation)
         request = read_request(endpoint, opened)
         in_front = endpoint.salt is not None and self.policy.is_gate(admission.identity)
         read = Read(request, presented_salt(opened) if in_front else None)
-        record.stage("stamp", time.perf_counter() - began)
+        record.stage("stamp", began)
         return read, admission
 
     async def _fetch(
@@ -322,7 +322,7 @@ class Gateway:
         """What is asked, with the images in it that were elsewhere, and the admission as of then."""
         if isinstance(read.request, ClientRequest):
             return Asked(read.request, read.presented), admission
-        began = time.perf_counter()
+        began = time.monotonic_ns()
         self._destination(read.request, admission.scope)  # for an engine that would not get it, nothing is fetched
         downstream = client.protocol
         assert isinstance(downstream, Downstream)
@@ -330,15 +330,15 @@ class Gateway:
             read.request, workspace=admission.scope.workspace, most_bytes=self.policy.maximum_body_bytes
         )
         request = await unless_gone(downstream, work)
-        record.stage("fetch", time.perf_counter() - began)
+        record.stage("fetch", began)
         return Asked(request, read.presented), self._as_of_now(admission)
 
     async def _scan(self, asked: Asked, admission: Admission, record: Record) -> tuple[Level | None, Admission]:
         """The border that the rules of the workspace give to what is asked, and the admission as of then."""
         while asked.request.endpoint.salt is not None and self.rules.hold_in(workspace := admission.scope.workspace):
-            began = time.perf_counter()
+            began = time.monotonic_ns()
             narrowed = await self.rules.narrowed(workspace, asked.request)
-            record.stage("scan", time.perf_counter() - began)
+            record.stage("scan", began)
             admission = self._as_of_now(admission)
             # Who named no scope may be in another workspace by now: other rules.
             if admission.scope.workspace == workspace:
@@ -394,7 +394,7 @@ class Gateway:
         self, request: ClientRequest, admission: Admission, body_bytes: int, client: web.BaseRequest, record: Record
     ) -> Place:
         """A place at the engine, in turn. Raises EngineBusy, ClientGone, and what takes the caller out."""
-        began = time.perf_counter()
+        began = time.monotonic_ns()
         downstream = client.protocol
         assert isinstance(downstream, Downstream)
         waiting = Waiting(
@@ -407,11 +407,11 @@ class Gateway:
         try:
             return await waiting.place(downstream)
         finally:
-            record.stage("queue", time.perf_counter() - began)
+            record.stage("queue", began)
 
     def _stamp(self, entry: Entry, record: Record) -> tuple[StampedRequest | CountRequest, Destination]:
         """The body, rebuilt from what is allowed, with the salt of its border; and where it may go."""
-        began = time.perf_counter()
+        began = time.monotonic_ns()
         asked, admission, destination = entry.asked, entry.admission, entry.destination
         request, scope = asked.request, admission.scope
         record.asked(request.endpoint.operation.value, request.model, request.stream)
@@ -419,7 +419,7 @@ class Gateway:
         record.scoped(scope.workspace, scope.project, scope.collection, str(unit))
         several = len(destination.pools) > 1
         if request.endpoint.salt is None:
-            record.stage("stamp", time.perf_counter() - began)
+            record.stage("stamp", began)
             destination = replace(destination, caller=_name(admission.identity)) if several else destination
             return count(request, request_id=record.request_id), destination
         salt = self._salt(
@@ -430,7 +430,7 @@ class Gateway:
         if several:
             begins = beginning(request, salt)
             destination = replace(destination, caller=_name(admission.identity), beginning=begins)
-        record.stage("stamp", time.perf_counter() - began)
+        record.stage("stamp", began)
         return stamped, destination
 
     def _salt(

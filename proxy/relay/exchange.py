@@ -14,6 +14,7 @@ from enum import Enum
 from typing import Final
 
 from observability.record import Record
+from observability.rhythm import Rhythm
 from proxy.engines.stamp import CountRequest, StampedRequest
 from proxy.refusals import EngineFailed, EngineTimeout, Refusal
 from proxy.relay.answer import Answer
@@ -79,10 +80,12 @@ class Exchange:
         "_record",
         "_released",
         "_retry_after",
+        "_rhythm",
         "_size",
         "_status",
         "_timer",
-        "_token_seen",
+        "_token_events",
+        "_visible_seen",
         "_watch",
         "abandoned",
         "cut_by",
@@ -122,7 +125,9 @@ class Exchange:
         self._content_type = self._retry_after = b""
         self._pieces: list[bytes] = []
         self._size = 0
-        self._token_seen = False
+        self._rhythm: Rhythm | None = None
+        self._token_events = 0
+        self._visible_seen = False
         self._body_began = False
         self._began = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -193,12 +198,15 @@ class Exchange:
 
     def hold(self) -> None:
         self._held = True
-        if self._leg is not None and self._observer is not None:
+        if self._leg is not None and self._rhythm is not None:
             self._leg.hold()
+            self._rhythm.hold(time.monotonic_ns())
 
     def release(self) -> None:
         self._held = False
         self._released += 1
+        if self._rhythm is not None:
+            self._rhythm.release(time.monotonic_ns())
         if self._leg is not None:
             self._leg.release()
 
@@ -238,9 +246,11 @@ class Exchange:
             self._observer = Observer(
                 stamped.operation, hide_usage=stamped.hide_usage, show_reuse=stamped.show_reuse, salt=stamped.salt
             )
+            self._rhythm = rhythm = Rhythm()
             self._answer.head(200, self._head_lines())
             if self._held and self._leg is not None:
                 self._leg.hold()
+                rhythm.hold(time.monotonic_ns())
 
     def body(self, data: bytes) -> None:
         if self.done.done():
@@ -266,26 +276,38 @@ class Exchange:
     # The exchange's own steps.
 
     def _pass_on(self, observer: Observer, data: bytes) -> None:
-        received_ns = 0 if self._token_seen else time.monotonic_ns()
+        received_ns = time.monotonic_ns()
         forward = observer.feed(data)
         if observer.salt_seen:
             self.cut(End.SALT_SEEN, EngineFailed("The engine's answer was withheld. The operator has been told."))
             return
-        if observer.first_token is not None and not self._token_seen:
-            self._token_seen = True
+        self._answer.body(forward)
+        if observer.token_events != self._token_events and self._rhythm is not None:
+            self._note_tokens(observer, self._rhythm, received_ns)
+
+    def _note_tokens(self, observer: Observer, rhythm: Rhythm, received_ns: int) -> None:
+        """Events that bear tokens came at that time, and were written by now."""
+        before, self._token_events = self._token_events, observer.token_events
+        rhythm.came(self._token_events - before, received_ns)
+        if self._visible_seen or (before and not observer.visible):
+            return
+        self._visible_seen = observer.visible
+        if observer.first_token is not None and not before:
             self._record.first_token(observer.first_token, received_ns)
-            self._answer.body(forward)
-            self._record.first_token_written()
+            self._record.first_token_written(visible=observer.visible)
         else:
-            self._answer.body(forward)
+            self._record.first_visible_written()
 
     def _pass_rest(self, observer: Observer) -> bool:
         """Forward what was still held back. False where it must not be."""
+        received_ns = time.monotonic_ns()
         rest = observer.finish()
         if observer.salt_seen:
             self.cut(End.SALT_SEEN, EngineFailed("The engine's answer was withheld. The operator has been told."))
             return False
         self._answer.body(rest)
+        if observer.token_events != self._token_events and self._rhythm is not None:  # no blank line stood behind it
+            self._note_tokens(observer, self._rhythm, received_ns)
         return True
 
     def _end_stream(self, observer: Observer, ending: Ending) -> End:
@@ -353,6 +375,13 @@ class Exchange:
     def observer(self) -> Observer | None:
         """What was observed of a stream; None where the answer was none."""
         return self._observer
+
+    @property
+    def rhythm(self) -> Rhythm | None:
+        """When the tokens of a stream came, as of its end; None where the answer was none."""
+        if self._held and self._rhythm is not None:
+            self._rhythm.release(time.monotonic_ns())
+        return self._rhythm
 
 
 _WITHOUT_STREAM: Final = {

@@ -280,6 +280,7 @@ def answer_headers(record: Record) -> bytes:
 def _record_stream(end: End, exchange: Exchange, observer: Observer, answer: Answer, record: Record) -> None:
     record.answered(200)
     record.bytes_out(answer.bytes_sent)
+    record.streamed(exchange.rhythm, observer.events)
     if observer.usage is not None:
         record.used(observer.usage.prompt, observer.usage.reused, observer.usage.output)
     if observer.finish_reason is not None:

@@ -111,6 +111,7 @@ _MESSAGES_EVENT: Final = msgspec.json.Decoder(_MessagesEvent)
 _MEMBERS: Final = msgspec.json.Decoder(dict[str, Raw])
 _ENCODER: Final = msgspec.json.Encoder()
 
+_UNSEEN: Final[TokenKind] = "reasoning"
 _RESPONSES_TOKENS: Final[Mapping[str, TokenKind]] = {
     "response.output_text.delta": "content",
     "response.reasoning_text.delta": "reasoning",
@@ -127,7 +128,8 @@ class Observer:
 
     `first_token` is the kind of the first event that bears a token: "content", "reasoning", "tool_call" or "refusal";
     an event with a role only, an empty one, a comment or usage bears none. `token_events` counts those that do,
-    `events` all that carry data or were too long to look at. `usage` is the latest that was told. `complete`: the
+    `events` all that carry data or were too long to look at. `visible`: one of them held something that a person sees,
+    which reasoning is not. `usage` is the latest that was told. `complete`: the
     protocol's last event was seen.
     `failed`: an error was told in the stream. `unobserved`: some event was too long to look at, or no JSON; it was
     relayed all the same. `salt_seen`: the engine sent the salt; nothing from there on is given back. `at_border`: what
@@ -162,6 +164,7 @@ class Observer:
         "token_events",
         "unobserved",
         "usage",
+        "visible",
     )
 
     def __init__(self, operation: Operation, *, hide_usage: bool, show_reuse: bool, salt: Salt) -> None:
@@ -181,6 +184,7 @@ class Observer:
         self._after_cr = False  # the last event ended with CR: a LF now belongs to it
         self._last_dropped = False
         self.first_token: TokenKind | None = None
+        self.visible = False
         self.token_events = 0
         self.events = 0
         self.usage: Usage | None = None
@@ -447,8 +451,10 @@ class Observer:
     def _note_token(self, token: TokenKind | None) -> None:
         if token is not None:
             self.token_events += 1
-            if self.first_token is None:
-                self.first_token = token
+            if not self.visible:
+                self.visible = token != _UNSEEN
+                if self.first_token is None:
+                    self.first_token = token
 
     def _without_reuse(self, event: bytes, payload: bytes, path: tuple[str, ...]) -> bytes | None:
         """The event with its `usage`, found under `path`, telling no reuse; None where it may be told or is not."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from observability.names import Stage
 from observability.record import Observer, Record, Recorder
+from observability.rhythm import Rhythm
 
 START_WALL_NS = 1_796_000_000_000_000_000
 SUBJECT = "u-subject-0001"
@@ -50,9 +52,15 @@ def recorder(*observers: Observer, time: Time | None = None, trace_ratio: float 
     )
 
 
+def took(record: Record, stage: Stage, time: Time, *, milliseconds: float) -> None:
+    """The stage ended now, so many milliseconds after it began."""
+    record.stage(stage, time.monotonic_ns() - round(milliseconds * 1e6))
+
+
 def goes_up(record: Record, *, workspace: str = "acme", project: str = "apollo", model: str = "tiny") -> None:
     """A streaming chat request, identified, scoped, stamped and sent."""
     record.identified("https://sso.example.com/realms/acme", SUBJECT, "chat-ui", "jwt")
+    record.bytes_in(340)
     record.asked("chat", model, stream=True)
     record.scoped(workspace, project, None, f"project:{workspace}/{project}")
     record.stamped("baa6d2677094", "k1", 7)
@@ -60,16 +68,24 @@ def goes_up(record: Record, *, workspace: str = "acme", project: str = "apollo",
 
 
 def answers(record: Record, time: Time) -> None:
-    """The engine's good answer: 10 ms to the first byte, 50 to the first token, 300 more to the end of 31 tokens."""
+    """The engine's good answer: 10 ms to the first byte, 50 to the first token, 300 more to the last of 31 tokens
+    in four events.
+    """
     record.answered(200)
     time.passes(milliseconds=10)
     record.first_byte()
     time.passes(milliseconds=40)
+    rhythm = Rhythm()
+    rhythm.came(1, time.monotonic_ns())
     record.first_token("content", time.monotonic_ns())
     time.passes(milliseconds=2)
-    record.first_token_written()
+    record.first_token_written(visible=True)
     record.bytes_out(500)
-    time.passes(milliseconds=298)
+    time.passes(milliseconds=200)
+    rhythm.came(1, time.monotonic_ns())
+    time.passes(milliseconds=98)
+    rhythm.came(2, time.monotonic_ns())
+    record.streamed(rhythm, 6)
     record.bytes_out(700)
     record.used(120, 96, 31)
     record.finish_reason("stop")

@@ -28,7 +28,7 @@ from observability.logs import Logs, configure_logs
 from observability.names import OUTCOMES, STAGES, Outcome
 from observability.request_line import RequestLine
 from observability.sink import LineSink
-from tests.observability.telling import SUBJECT, Time, answers, goes_up, recorder
+from tests.observability.telling import SUBJECT, Time, answers, goes_up, recorder, took
 
 JWT = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhIn0.c2lnbmF0dXJl"
 SALT = "sg1-k1-vGNDhPk7IIs2LU95llaQxLA6r8VYZztZihOV2DlSM4M"
@@ -38,8 +38,8 @@ def test_a_good_request_is_one_line_with_exactly_these_fields(output: Output) ->
     time = Time()
     logs = output.logs()
     with recorder(logs, time=time).request(method="POST", route="/v1/chat/completions") as record:
-        record.stage("auth", 0.0002)
-        record.stage("stamp", 0.0001)
+        took(record, "auth", time, milliseconds=0.2)
+        took(record, "stamp", time, milliseconds=0.1)
         goes_up(record)
         answers(record, time)
     (line,) = output.lines(logs)
@@ -63,14 +63,19 @@ def test_a_good_request_is_one_line_with_exactly_these_fields(output: Output) ->
         "duration_ms": 350.0,
         "ttft_ms": 52.0,
         "ttft_kind": "content",
+        "ttft_visible_ms": 52.0,
         "upstream_ttft_ms": 50.0,
         "tpot_ms": 10.0,
+        "max_gap_ms": 202.0,
+        "held_ms": 0.0,
+        "events": 6,
         "prompt_tokens": 120,
         "reused_tokens": 96,
         "output_tokens": 31,
         "tokens_known": True,
         "finish_reasons": ["stop"],
         "response_id": "chatcmpl-1",
+        "bytes_in": 340,
         "bytes_out": 1200,
         "replica": "10.0.0.7:8000",
         "salt_fingerprint": "baa6d2677094",
@@ -84,6 +89,7 @@ def test_a_good_request_is_one_line_with_exactly_these_fields(output: Output) ->
         "sampled": True,
         "auth_ms": 0.2,
         "stamp_ms": 0.1,
+        "relay_ms": 2.0,
     }
 
 

@@ -13,7 +13,7 @@ from observability.families import FAMILIES
 from observability.metrics import Metrics
 from observability.names import OUTCOMES, Outcome
 from proxy.refusals import Refusal
-from tests.observability.telling import Time, answers, goes_up, recorder
+from tests.observability.telling import Time, answers, goes_up, recorder, took
 
 SCOPE = {"workspace": "acme", "project": "apollo", "model": "tiny"}
 
@@ -48,7 +48,7 @@ def test_every_outcome_counts_exactly_once(outcome: Outcome) -> None:
 def test_a_good_stream_leaves_its_tokens_and_times() -> None:
     metrics, time = new_metrics(), Time()
     with recorder(metrics, time=time).request(method="POST", route="/v1/chat/completions") as record:
-        record.stage("auth", 0.0002)
+        took(record, "auth", time, milliseconds=0.2)
         goes_up(record)
         answers(record, time)
     page = scrape(metrics)

@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from observability.names import OUTCOMES, Outcome
-from tests.observability.telling import SUBJECT, Ledger, Time, answers, goes_up, recorder
+from observability.rhythm import Rhythm
+from tests.observability.telling import SUBJECT, Ledger, Time, answers, goes_up, recorder, took
 
 
 def test_every_outcome_that_is_told_stands_and_is_observed_once() -> None:
@@ -137,13 +138,14 @@ def test_a_clients_trace_context_is_linked_if_valid_and_never_the_parent(tracepa
 
 
 def test_server_timing_names_the_gates_own_stages_in_milliseconds() -> None:
-    record = recorder().request(method="POST", route="/v1/x")
+    time = Time()
+    record = recorder(time=time).request(method="POST", route="/v1/x")
     assert record.server_timing() == ""
-    record.stage("stamp", 0.0001)
-    record.stage("auth", 0.0002)
-    record.stage("auth", 0.00001)
-    record.stage("directory", 0.00002)
-    record.stage("body", 1.5)
+    took(record, "stamp", time, milliseconds=0.1)
+    took(record, "auth", time, milliseconds=0.2)
+    took(record, "auth", time, milliseconds=0.01)
+    took(record, "directory", time, milliseconds=0.02)
+    took(record, "body", time, milliseconds=1500)
     assert record.server_timing() == "auth;dur=0.21, directory;dur=0.02, stamp;dur=0.10"
 
 
@@ -151,7 +153,7 @@ def test_time_to_first_token_runs_from_the_head_to_the_written_token_without_the
     time, ledger = Time(), Ledger()
     with recorder(ledger, time=time).request(method="POST", route="/v1/x") as record:
         time.passes(milliseconds=1000)
-        record.stage("body", 1.0)
+        took(record, "body", time, milliseconds=1000)
         time.passes(milliseconds=1)
         goes_up(record)
         answers(record, time)
@@ -162,6 +164,75 @@ def test_time_to_first_token_runs_from_the_head_to_the_written_token_without_the
     assert closed.relay_seconds == pytest.approx(0.002)
     assert closed.seconds_per_output_token == pytest.approx(0.010)
     assert closed.duration_seconds == pytest.approx(1.351)
+
+
+def test_what_a_person_sees_first_has_a_time_of_its_own() -> None:
+    time = Time()
+    record = recorder(time=time).request(method="POST", route="/v1/x")
+    time.passes(milliseconds=20)
+    record.first_token("reasoning", time.monotonic_ns())
+    record.first_token_written(visible=False)
+    assert record.time_to_first_token_seconds == pytest.approx(0.020)
+    assert record.time_to_first_visible_seconds is None
+    time.passes(milliseconds=70)
+    record.first_visible_written()
+    time.passes(milliseconds=70)
+    record.first_visible_written()
+    assert record.time_to_first_token_seconds == pytest.approx(0.020)
+    assert record.time_to_first_visible_seconds == pytest.approx(0.090)
+
+
+def test_the_time_per_token_ends_with_the_last_token_and_not_with_the_answer() -> None:
+    time, ledger = Time(), Ledger()
+    with recorder(ledger, time=time).request(method="POST", route="/v1/x") as record:
+        goes_up(record)
+        answers(record, time)
+        record.ended_ns = time.monotonic_ns() + 10_000_000_000
+    (closed,) = ledger.records
+    assert closed.seconds_per_output_token == pytest.approx(0.010)
+    assert closed.largest_gap_seconds == pytest.approx(0.202)
+    assert (closed.events, closed.held_seconds) == (6, 0.0)
+
+
+@pytest.mark.parametrize("tokens", [None, 0, 1])
+def test_there_is_no_time_per_token_below_two_tokens(tokens: int | None) -> None:
+    time = Time()
+    with recorder(time=time).request(method="POST", route="/v1/x") as record:
+        goes_up(record)
+        answers(record, time)
+        record.used(120, 96, tokens)
+    assert record.seconds_per_output_token is None
+
+
+def test_there_is_no_time_per_token_where_all_came_at_once() -> None:
+    time = Time()
+    with recorder(time=time).request(method="POST", route="/v1/x") as record:
+        goes_up(record)
+        answers(record, time)
+        rhythm = Rhythm()
+        assert record.first_token_ns is not None
+        rhythm.came(31, record.first_token_ns)
+        record.streamed(rhythm, 32)
+    assert record.seconds_per_output_token is None
+
+
+def test_a_stream_that_waited_for_its_client_tells_nothing_of_the_engines_speed() -> None:
+    time = Time()
+    with recorder(time=time).request(method="POST", route="/v1/x") as record:
+        goes_up(record)
+        answers(record, time)
+        rhythm = record.rhythm
+        assert rhythm is not None
+        rhythm.hold(1_000_000_000)
+        assert record.seconds_per_output_token is None
+        rhythm.release(3_000_000_000)
+    assert record.seconds_per_output_token is None
+    assert record.held_seconds == 2.0
+
+
+def test_an_answer_that_is_no_stream_has_no_gaps_and_no_events() -> None:
+    record = recorder().request(method="POST", route="/v1/x")
+    assert (record.largest_gap_seconds, record.held_seconds, record.events, record.bytes_received) == (None,) * 4
 
 
 def test_a_token_that_was_never_written_has_no_time_to_first_token() -> None:

@@ -15,7 +15,7 @@ from config.secret import Secret
 from observability.names import Outcome
 from observability.record import Record
 from observability.telemetry import MOST_SPANS, Backlog, Telemetry
-from tests.observability.telling import START_WALL_NS, SUBJECT, Ledger, Time, answers, goes_up, recorder
+from tests.observability.telling import START_WALL_NS, SUBJECT, Ledger, Time, answers, goes_up, recorder, took
 from tests.parts.otlp_sink import Fault, OtlpSink, ReceivedSpan, Value
 
 
@@ -25,7 +25,7 @@ async def test_a_good_request_is_one_server_and_one_client_span_with_exactly_the
     def one(record: Record) -> None:
         time.passes(milliseconds=1)
         record.link("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
-        record.stage("auth", 0.0002)
+        took(record, "auth", time, milliseconds=0.2)
         goes_up(record)
         answers(record, time)
 
