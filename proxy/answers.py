@@ -6,8 +6,6 @@ import json
 from collections.abc import Sequence
 from typing import Final
 
-from aiohttp import web
-
 from observability.record import Record
 from proxy.challenges import challenges, tried_scheme
 from proxy.cross_origin import preflight_lines
@@ -16,22 +14,23 @@ from proxy.identity.credential import Scheme
 from proxy.identity.dpop import ALGORITHMS
 from proxy.identity.native_sign_in import MEMBER, NativeSignIn, member_of
 from proxy.refusals import Dialect, DoubtfulFraming, Refusal, Unauthenticated
-from proxy.relay.answer import PAGE_LINES, Answer
+from proxy.relay.answer import Answer
 from proxy.relay.relay import answer_headers
+from proxy.relay.request import Request
 from proxy.routes import Preflight, resource_of
 
 _JSON: Final = b"Content-Type: application/json\r\nCache-Control: no-store\r\n"
 
 
 def refusal_answer(
-    request: web.BaseRequest,
+    request: Request,
     refusal: Refusal,
     dialect: Dialect,
     record: Record,
     public_url: str,
     *,
     last: bool = False,
-) -> web.StreamResponse:
+) -> Answer:
     """The refusal in the caller's form, with the headers that tell a program what to do, and its record.
 
     `last`: its connection ends with it, as it always does where the framing is in doubt.
@@ -42,7 +41,7 @@ def refusal_answer(
         refusal,
         public_url,
         tried=tried_scheme(request.headers.get("Authorization", "")),
-        resource=resource_of(request.raw_path),
+        resource=resource_of(request.target),
     )
     answer.whole(refusal.status, _JSON + lines + answer_headers(record), refusal.document(dialect))
     return answer
@@ -61,7 +60,7 @@ def refusal_headers(refusal: Refusal, public_url: str, *, tried: Scheme = Scheme
 
 
 def metadata_document(
-    request: web.BaseRequest,
+    request: Request,
     record: Record,
     resource: str,
     issuers: Sequence[str],
@@ -69,7 +68,7 @@ def metadata_document(
     *,
     certificates: bool,
     last: bool,
-) -> web.StreamResponse:
+) -> Answer:
     """The protected-resource metadata (RFC 9728 section 2): who issues the tokens that this resource accepts, what
     they may be bound to, and how people at a command line come by one. `certificates` is whether anybody can show us
     one.
@@ -87,11 +86,11 @@ def metadata_document(
     return _answer_json(request, document, record, last=last)
 
 
-def preflight_answer(request: web.BaseRequest, record: Record, asked: Preflight, *, last: bool) -> web.StreamResponse:
+def preflight_answer(request: Request, record: Record, asked: Preflight, *, last: bool) -> Answer:
     """What a browser may send for a page. With its own lines, so the ones for all answers are not repeated."""
     record.answered(200)
     record.ended("ok")
-    request[PAGE_LINES] = preflight_lines(asked.origin, asked.method, asked.headers)
+    request.page_lines = preflight_lines(asked.origin, asked.method, asked.headers)
     answer = Answer(request, last=last)
     answer.whole(200, answer_headers(record), b"")
     return answer
@@ -105,7 +104,7 @@ _PAGE: Final = (
 )
 
 
-def page_answer(request: web.BaseRequest, record: Record, page: PageAnswer, *, last: bool) -> web.StreamResponse:
+def page_answer(request: Request, record: Record, page: PageAnswer, *, last: bool) -> Answer:
     """One of saltgate's own pages. `last`: its connection ends with it."""
     if page.refusal is None:
         record.answered(page.status)
@@ -120,7 +119,7 @@ def page_answer(request: web.BaseRequest, record: Record, page: PageAnswer, *, l
     return answer
 
 
-def model_list(request: web.BaseRequest, record: Record, models: Sequence[str]) -> web.StreamResponse:
+def model_list(request: Request, record: Record, models: Sequence[str]) -> Answer:
     """What this scope may use, in OpenAI's form with Anthropic's members beside it."""
     document = {
         "object": "list",
@@ -132,7 +131,7 @@ def model_list(request: web.BaseRequest, record: Record, models: Sequence[str]) 
     return _answer_json(request, document, record)
 
 
-def one_model(request: web.BaseRequest, record: Record, model: str) -> web.StreamResponse:
+def one_model(request: Request, record: Record, model: str) -> Answer:
     """One model of the list."""
     return _answer_json(request, _model(model), record)
 
@@ -149,9 +148,7 @@ def _model(model: str) -> dict[str, object]:
     }
 
 
-def _answer_json(
-    request: web.BaseRequest, document: object, record: Record, *, last: bool = False
-) -> web.StreamResponse:
+def _answer_json(request: Request, document: object, record: Record, *, last: bool = False) -> Answer:
     record.answered(200)
     record.ended("ok")
     answer = Answer(request, last=last)

@@ -9,12 +9,10 @@ from base64 import b64decode, b64encode
 from dataclasses import dataclass, field
 from typing import Final
 
-from aiohttp import web
-
 from config.settings import Proxies, Tls
 from proxy.peers import Trusted, trusted_proxies
 from proxy.refusals import InvalidRequest
-from proxy.relay.downstream import peer_of
+from proxy.relay.request import Request
 
 MAXIMUM_CERTIFICATE_CHARACTERS: Final = 16 * 1024
 
@@ -34,14 +32,14 @@ class ClientCertificates:
         """Whether any client can show a certificate to us."""
         return self.listener or self.header is not None
 
-    def of(self, request: web.BaseRequest) -> bytes | None:
+    def of(self, request: Request) -> bytes | None:
         """The certificate in DER that the client has shown and proven to hold.
 
         For a trusted front it is what its header says and nothing else: the certificate of the connection is the
         front's own. Of everybody else the header is ignored. Raises `InvalidRequest` for a front's header that is not
         exactly one certificate: perhaps it also passes on what a client wrote there.
         """
-        if self.header is not None and self.trusted.holds(peer_of(request)):
+        if self.header is not None and self.trusted.holds(request.connection.peer):
             return _forwarded(request.headers.getall(self.header, ()))
         if not self.listener:
             return None

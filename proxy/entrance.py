@@ -7,8 +7,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
-from aiohttp import web
-
 from observability.record import Record, Recorder
 from proxy.answers import metadata_document, page_answer, preflight_answer, refusal_answer
 from proxy.certificates import ClientCertificates
@@ -18,9 +16,10 @@ from proxy.gateway import Gateway
 from proxy.identity.native_sign_in import NativeSignIn
 from proxy.peers import ClientAddresses
 from proxy.refusals import Dialect, Draining, EndpointNotAllowed, Refusal
-from proxy.relay.answer import LAST_ANSWER, PAGE_LINES, Answer
-from proxy.relay.downstream import ClientGone, peer_of
+from proxy.relay.answer import Answer
+from proxy.relay.downstream import ClientGone
 from proxy.relay.pace import Pace
+from proxy.relay.request import Request
 from proxy.routes import Page, Preflight, ResourceMetadata, Route, dialect_of, find_route, is_for_people
 from proxy.uploads import FORMS, check_framing, read_upload
 
@@ -71,11 +70,11 @@ class Entrance:
     draining: bool = False
     retiring: bool = False
 
-    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def handle(self, request: Request) -> Answer:
         """Serve one request, record it once, whatever happens."""
-        target = request.raw_path
+        target = request.target
         if self.retiring:
-            request[LAST_ANSWER] = True
+            request.last_answer = True
         address = None
         try:
             address = self._address(request)
@@ -96,20 +95,20 @@ class Entrance:
                 record.ended("client_gone")
                 return Answer(request)
 
-    def _address(self, request: web.BaseRequest) -> str | None:
+    def _address(self, request: Request) -> str | None:
         """Where the client is, if that is to be told. Raises InvalidRequest where a proxy's word is doubtful."""
         if self.addresses is None:
             return None
         lines = () if self.addresses.header is None else request.headers.getall(self.addresses.header, ())
-        client = self.addresses.client(peer_of(request), lines)
+        client = self.addresses.client(request.connection.peer, lines)
         return None if client is None else str(client)
 
-    def _let_page_read(self, request: web.BaseRequest, target: str) -> None:
+    def _let_page_read(self, request: Request, target: str) -> None:
         """Every answer to this request, also a refusal, says whether a page of another origin may read it."""
         if self.face.cross_origin is not None and not is_for_people(target):
-            request[PAGE_LINES] = self.face.cross_origin.lines(request.headers.getall("Origin", ()))
+            request.page_lines = self.face.cross_origin.lines(request.headers.getall("Origin", ()))
 
-    def _route(self, request: web.BaseRequest, target: str) -> Route:
+    def _route(self, request: Request, target: str) -> Route:
         """A preflight has the route of the request that it asks about; it is answered before anybody is identified."""
         if request.method != "OPTIONS" or self.face.cross_origin is None:
             return find_route(request.method, target)
@@ -126,20 +125,18 @@ class Entrance:
         headers = request.headers.getall("Access-Control-Request-Headers", ())
         return replace(route, wanted=Preflight(origin, methods[0], tuple(headers)))
 
-    async def _refused(
-        self, request: web.BaseRequest, refusal: Refusal, dialect: Dialect, record: Record
-    ) -> web.StreamResponse:
+    async def _refused(self, request: Request, refusal: Refusal, dialect: Dialect, record: Record) -> Answer:
         """The refusal's answer: in its turn, where nobody knows whom it is for."""
         last = False
         if record.issuer is None and not isinstance(refusal, Draining):
             last = not await self.pace.turn(_head_bytes(request))
         return refusal_answer(request, refusal, dialect, record, self.face.url, last=last)
 
-    async def _waited(self, request: web.BaseRequest) -> bool:
+    async def _waited(self, request: Request) -> bool:
         """Returns when it is the turn of somebody whom nobody knows; True where his connection is to end with that."""
         return not await self.pace.turn(_head_bytes(request))
 
-    async def _serve(self, request: web.BaseRequest, route: Route, record: Record) -> web.StreamResponse:
+    async def _serve(self, request: Request, route: Route, record: Record) -> Answer:
         if self.draining:
             raise Draining("saltgate is being restarted. Send the request again.")
         if isinstance(route.wanted, Page):
@@ -158,7 +155,7 @@ class Entrance:
             return preflight_answer(request, record, route.wanted, last=await self._waited(request))
         return await self.gateway.serve(request, route, route.wanted, record)
 
-    async def _visited(self, request: web.BaseRequest, page: Page, record: Record) -> web.StreamResponse:
+    async def _visited(self, request: Request, page: Page, record: Record) -> Answer:
         body = b""
         if request.method == "POST":
             body = await read_upload(
@@ -170,8 +167,8 @@ class Entrance:
             last = not await self.page_pace.turn(_head_bytes(request))
         return page_answer(request, record, answer, last=last)
 
-    def _visit(self, request: web.BaseRequest, body: bytes) -> Visit:
-        path, _, query = request.raw_path.partition("?")
+    def _visit(self, request: Request, body: bytes) -> Visit:
+        path, _, query = request.target.partition("?")
         return Visit(
             method=request.method,
             path=path,
@@ -182,5 +179,5 @@ class Entrance:
         )
 
 
-def _head_bytes(request: web.BaseRequest) -> int:
+def _head_bytes(request: Request) -> int:
     return sum(len(name) + len(value) for name, value in request.raw_headers)

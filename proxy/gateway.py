@@ -14,8 +14,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from aiohttp import web
-
 from observability.record import Record
 from proxy.answers import (
     model_list,
@@ -40,10 +38,11 @@ from proxy.isolation.salt import Salt
 from proxy.isolation.scope import Scope
 from proxy.isolation.unit import Level
 from proxy.refusals import EngineUnavailable, Forbidden, Refusal, Unauthenticated
+from proxy.relay.answer import Answer
 from proxy.relay.departure import unless_gone
 from proxy.relay.destination import Destination
-from proxy.relay.downstream import Downstream
 from proxy.relay.relay import Relay, Standing
+from proxy.relay.request import Request
 from proxy.routes import (
     Generate,
     ListModels,
@@ -196,9 +195,7 @@ class Gateway:
     policy: Policy
     wall_clock: Callable[[], float]
 
-    async def serve(
-        self, request: web.BaseRequest, route: Route, wanted: Generate | ListModels, record: Record
-    ) -> web.StreamResponse:
+    async def serve(self, request: Request, route: Route, wanted: Generate | ListModels, record: Record) -> Answer:
         """One request, written already. Raises a Refusal while nothing was written, or ClientGone.
 
         `wanted` is what the route wants.
@@ -222,7 +219,7 @@ class Gateway:
             await end_revoked(self.capacity)
             await self.relay.end_revoked()
 
-    async def _ready(self, request: web.BaseRequest, wanted: Generate, admission: Admission, record: Record) -> Ready:
+    async def _ready(self, request: Request, wanted: Generate, admission: Admission, record: Record) -> Ready:
         """Read, checked, stamped, and in possession of a place. What was read ends with this: a stream may be long."""
         began = time.monotonic_ns()
         body = await read_upload(
@@ -282,7 +279,7 @@ class Gateway:
             "The border of this request has changed a moment ago. Send it again.", reason="salt_changed"
         )
 
-    async def _admit(self, request: web.BaseRequest, route: Route, record: Record) -> Admission:
+    async def _admit(self, request: Request, route: Route, record: Record) -> Admission:
         """Who is calling, and for what: before a byte of the body is read."""
         began = time.monotonic_ns()
         headers = tuple(request.headers.items())
@@ -291,7 +288,7 @@ class Gateway:
             Shown(
                 headers=headers,
                 method=request.method,
-                path=request.raw_path.partition("?")[0],
+                path=request.target.partition("?")[0],
                 workspace=named.workspace,
                 certificate=self.policy.certificates.of(request),
             )
@@ -317,19 +314,17 @@ class Gateway:
         return read, admission
 
     async def _fetch(
-        self, read: Read, client: web.BaseRequest, admission: Admission, record: Record
+        self, read: Read, client: Request, admission: Admission, record: Record
     ) -> tuple[Asked, Admission]:
         """What is asked, with the images in it that were elsewhere, and the admission as of then."""
         if isinstance(read.request, ClientRequest):
             return Asked(read.request, read.presented), admission
         began = time.monotonic_ns()
         self._destination(read.request, admission.scope)  # for an engine that would not get it, nothing is fetched
-        downstream = client.protocol
-        assert isinstance(downstream, Downstream)
         work = self.images.completed(
             read.request, workspace=admission.scope.workspace, most_bytes=self.policy.maximum_body_bytes
         )
-        request = await unless_gone(downstream, work)
+        request = await unless_gone(client.connection, work)
         record.stage("fetch", began)
         return Asked(request, read.presented), self._as_of_now(admission)
 
@@ -366,7 +361,7 @@ class Gateway:
         content: Level | None,
         admission: Admission,
         body_bytes: int,
-        client: web.BaseRequest,
+        client: Request,
         record: Record,
     ) -> Entry:
         """As soon as it is its turn at its engine, and as of then. Nothing of it is stamped before: a salt may be old
@@ -391,12 +386,10 @@ class Gateway:
         return Entry(place, self._destination(asked.request, now.scope), asked, content, now)
 
     async def _place(
-        self, request: ClientRequest, admission: Admission, body_bytes: int, client: web.BaseRequest, record: Record
+        self, request: ClientRequest, admission: Admission, body_bytes: int, client: Request, record: Record
     ) -> Place:
         """A place at the engine, in turn. Raises EngineBusy, ClientGone, and what takes the caller out."""
         began = time.monotonic_ns()
-        downstream = client.protocol
-        assert isinstance(downstream, Downstream)
         waiting = Waiting(
             self.capacity.at(self._destination(request, admission.scope).engine),
             workspace=admission.scope.workspace,
@@ -405,7 +398,7 @@ class Gateway:
             standing=partial(self._standing, admission),
         )
         try:
-            return await waiting.place(downstream)
+            return await waiting.place(client.connection)
         finally:
             record.stage("queue", began)
 
@@ -451,9 +444,7 @@ class Gateway:
             )
         return self.engines.destination(scope, request.model, operation, with_images=request.images > 0)
 
-    def _list_models(
-        self, request: web.BaseRequest, wanted: ListModels, scope: Scope, record: Record
-    ) -> web.StreamResponse:
+    def _list_models(self, request: Request, wanted: ListModels, scope: Scope, record: Record) -> Answer:
         if wanted.model is None:
             return model_list(request, record, self.engines.models(scope))
         self.engines.model(scope, wanted.model)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from aiohttp import HttpVersion10, HttpVersion11, web
+from aiohttp import web
 
 from proxy.refusals import BodyTooLarge, DoubtfulFraming, InvalidRequest, UnsupportedMediaType
 from proxy.relay.downstream import ClientGone
+from proxy.relay.request import Request
 
 JSON: Final = frozenset({"application/json"})
 FORMS: Final = JSON | {"application/x-www-form-urlencoded"}
@@ -16,30 +17,28 @@ FORMS: Final = JSON | {"application/x-www-form-urlencoded"}
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
-def check_framing(request: web.BaseRequest) -> None:
+def check_framing(request: Request) -> None:
     """Raises DoubtfulFraming where another reader of these bytes might see a request end elsewhere.
 
     RFC 9112 sections 6.1 and 6.3. Two lengths, and a length beside chunks, aiohttp refuses before it asks us.
     """
-    if request.version != HttpVersion11 and request.version != HttpVersion10:
+    if not request.is_spoken:
         raise DoubtfulFraming("saltgate speaks HTTP/1.1 only.", reason="http_version")
     codings = request.headers.getall("Transfer-Encoding", ())
     if not codings:
         return
-    if request.version != HttpVersion11 or len(codings) > 1 or codings[0].strip().lower() != "chunked":
+    if not request.http11 or len(codings) > 1 or codings[0].strip().lower() != "chunked":
         raise DoubtfulFraming("Send the body with a Content-Length, or as Transfer-Encoding: chunked in HTTP/1.1.")
 
 
-async def read_upload(
-    request: web.BaseRequest, *, maximum_bytes: int, seconds: float, types: frozenset[str] = JSON
-) -> bytes:
+async def read_upload(request: Request, *, maximum_bytes: int, seconds: float, types: frozenset[str] = JSON) -> bytes:
     """The body's bytes.
 
     Raises UnsupportedMediaType for what is not plain and of one of these media types, BodyTooLarge as soon as that is
     known, InvalidRequest where the body does not arrive in `seconds`, ClientGone where the client leaves.
     """
     _check_head(request, maximum_bytes, types)
-    if request.headers.get("Expect", "").lower() == "100-continue" and request.version >= HttpVersion11:
+    if request.headers.get("Expect", "").lower() == "100-continue" and request.http11:
         transport = request.transport
         if transport is not None:
             transport.write(_CONTINUE)
@@ -56,7 +55,7 @@ async def read_upload(
         raise DoubtfulFraming("The request's body is not well-formed HTTP/1.1.") from error
 
 
-def _check_head(request: web.BaseRequest, maximum_bytes: int, accepted: frozenset[str]) -> None:
+def _check_head(request: Request, maximum_bytes: int, accepted: frozenset[str]) -> None:
     types = request.headers.getall("Content-Type", ())
     if len(types) != 1 or types[0].partition(";")[0].strip().lower() not in accepted:
         raise UnsupportedMediaType(f"Send the body as Content-Type: {' or '.join(sorted(accepted))}.")
@@ -69,7 +68,7 @@ def _check_head(request: web.BaseRequest, maximum_bytes: int, accepted: frozense
         raise _too_large(maximum_bytes)
 
 
-async def _collect(request: web.BaseRequest, maximum_bytes: int) -> bytes:
+async def _collect(request: Request, maximum_bytes: int) -> bytes:
     pieces: list[bytes] = []
     size = 0
     while piece := await request.content.readany():

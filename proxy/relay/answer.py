@@ -1,7 +1,7 @@
 """What a client gets: a head built from constants and validated values, then bytes as they are pushed.
 
 aiohttp's own `StreamResponse` costs a task switch and a header map per answer; this one writes to the transport when
-the engine's bytes are there, and has nothing left to do when aiohttp asks it to finish.
+the engine's bytes are there.
 """
 
 from __future__ import annotations
@@ -12,21 +12,14 @@ from email.utils import formatdate
 from http import HTTPStatus
 from typing import Final
 
-from aiohttp import HttpVersion11, web
-from aiohttp.abc import AbstractStreamWriter
+from proxy.relay.request import Request
 
 # A larger body is not copied once more to be written together with its head.
 _LARGE_BYTES: Final = 64 * 1024
 _REASONS: Final = {status.value: status.phrase.encode("ascii") for status in HTTPStatus}
 
 
-# Where the gate leaves the lines that every answer to a request of a browser's page has (`proxy.cross_origin`).
-PAGE_LINES: Final = web.RequestKey("page_lines", bytes)
-# Set where the connection is to end with the answer, though nothing is wrong with it.
-LAST_ANSWER: Final = web.RequestKey("last_answer", bool)
-
-
-class Answer(web.StreamResponse):
+class Answer:
     """The answer to one request. Either `whole`, or `head`, any number of `body` and `aside`, and `finish`; or it stays
     unfinished.
 
@@ -34,33 +27,34 @@ class Answer(web.StreamResponse):
     that it was cut (RFC 9112 section 8).
     """
 
-    def __init__(self, request: web.BaseRequest, *, last: bool = False) -> None:
+    __slots__ = (
+        "_bodyless",
+        "_chunked_body",
+        "_may_stay",
+        "_request",
+        "_transport",
+        "bytes_sent",
+        "finished",
+    )
+
+    def __init__(self, request: Request, *, last: bool = False) -> None:
         """`last`: what follows on this connection is not to be trusted, so there is no next answer.
 
         Nor is there one where the client offered to go on in another protocol (RFC 9110 section 7.8): aiohttp's parser
         may pass over what comes behind.
         """
-        # No super().__init__(): its header map and cookies are for answers that aiohttp writes.
-        self._transport: asyncio.Transport | None = request.transport
-        self._writer = request.writer
-        self._http11 = request.version >= HttpVersion11
-        self._may_stay = request.keep_alive and self._http11 and not (last or LAST_ANSWER in request)
-        if "Upgrade" in request.headers:
-            self._may_stay = False
+        self._request = request
+        self._transport: asyncio.Transport | None = request.connection.transport
+        stays = request.keep_alive and request.http11 and "Upgrade" not in request.headers
+        self._may_stay = stays and not (last or request.last_answer)
         self._bodyless = request.method == "HEAD"
-        self._page_lines = request.get(PAGE_LINES, b"")
         self._chunked_body = False
         self.bytes_sent = 0
         self.finished = False
 
-    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:  # noqa: ARG002 - aiohttp's signature
-        return None
-
-    async def write_eof(self, data: bytes = b"") -> None:
-        """Nothing is left to write."""
-
     @property
-    def keep_alive(self) -> bool | None:
+    def keep_alive(self) -> bool:
+        """Whether another request may follow on its connection."""
         return self.finished and self._may_stay
 
     def whole(self, status: int, headers: bytes, body: bytes) -> None:
@@ -77,7 +71,7 @@ class Answer(web.StreamResponse):
 
     def head(self, status: int, headers: bytes) -> None:
         """The head of a body of unknown length: chunked, or until the connection ends for HTTP/1.0."""
-        self._chunked_body = self._http11
+        self._chunked_body = self._request.http11
         framing = b"Transfer-Encoding: chunked\r\n\r\n" if self._chunked_body else b"\r\n"
         self._write(self._head(status, headers) + framing)
 
@@ -106,11 +100,11 @@ class Answer(web.StreamResponse):
 
     def _head(self, status: int, headers: bytes) -> bytes:
         stay = b"" if self._may_stay else b"Connection: close\r\n"
-        lines = self._page_lines + headers
-        return b"HTTP/1.1 %d %b\r\nDate: %b\r\n%b%b" % (status, _REASONS[status], _date(), stay, lines)
+        lines = self._request.page_lines
+        return b"HTTP/1.1 %d %b\r\nDate: %b\r\n%b%b%b" % (status, _REASONS[status], _date(), stay, lines, headers)
 
     def _write(self, data: bytes) -> None:
-        self._writer.output_size += len(data)  # where aiohttp looks whether an answer has begun
+        self._request.begun = True
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 

@@ -1,10 +1,10 @@
-"""One client's connection: aiohttp's parser and request cycle, with our own ears for leaving and slowness.
+"""One client's connection: aiohttp's parser, with our own cycle of requests and our own ears for leaving and slowness.
 
-aiohttp tells a handler nothing of a client that leaves while its answer is paused, and little before the first byte. So
-the connection itself tells the exchange: RST and loss at any time mean that the client is gone, FIN while a request is
-open does (contract section 5, leaving; during a stream, `half_close` may look first), and a full write buffer holds the
-engine until the client reads on. A client that takes nothing is cut after a while, whether its answer still runs or
-only waits to be taken.
+aiohttp's cycle makes a task, a writer and several maps for each request. It tells a handler nothing of a client that
+leaves while its answer is paused, and little before the first byte; so the connection itself tells the exchange: RST
+and loss at any time mean that the client is gone, FIN while a request is open does (contract section 5, leaving; during
+a stream, `half_close` may look first), and a full write buffer holds the engine until the client reads on. A client
+that takes nothing is cut after a while, whether its answer still runs or only waits to be taken.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import asyncio
 import heapq
 import socket
 from collections.abc import Awaitable, Callable
-from itertools import chain, islice
+from itertools import chain
 from typing import Final, Protocol, cast
 
 from aiohttp import StreamReader, web
 from aiohttp.http_exceptions import BadHttpMessage
 from aiohttp.http_parser import RawRequestMessage
 from aiohttp.streams import EMPTY_PAYLOAD
-from aiohttp.web_protocol import _ErrInfo
+from aiohttp.web_protocol import ERROR, _ErrInfo
 from aiohttp.web_server import Server
 
 from proxy.peers import Peer, address_of
@@ -29,6 +29,7 @@ from proxy.relay.answer import Answer
 from proxy.relay.crowd import Crowd
 from proxy.relay.half_close import HalfClose, HalfClosed, may_stay
 from proxy.relay.pace import Pace
+from proxy.relay.request import Request
 from proxy.relay.wire import keep_little_unsent, untaken_bytes
 
 WRITE_BUFFER_BYTES: Final = 16 * 1024
@@ -39,6 +40,8 @@ MAXIMUM_WAITING_BYTES: Final = 128 * 1024
 # extensions, and trailers, which nobody reads.
 CHUNK_BYTES_PER_BYTE: Final = 16
 IDLE_SECONDS: Final = 75.0
+# How long the rest of a body that nobody wants is passed over.
+LINGERING_SECONDS: Final = 5.0
 # Where nobody says how many a worker may have. An idle one costs about 10 KB.
 MOST_CONNECTIONS: Final = 16384
 # Where few wait for a request, it takes milliseconds to find them among so many: a flood of newcomers looks seldom.
@@ -103,7 +106,6 @@ class Downstream(web.RequestHandler):
             keepalive_timeout=front.idle_seconds,
             max_line_size=MAXIMUM_FIELD_BYTES,
             max_field_size=MAXIMUM_FIELD_BYTES,
-            lingering_time=5.0,
         )
         self._front = front
         self._wire: asyncio.Transport | None = None  # until it is lost; aiohttp forgets its own when it begins to close
@@ -170,14 +172,16 @@ class Downstream(web.RequestHandler):
     def data_received(self, data: bytes) -> None:
         if self._broken:
             return
-        known, took_body, unfinished = len(self._messages), self._takes_body, self._unfinished
+        known, unfinished = len(self._messages), self._unfinished
+        took_body = self._newest is not None and self._takes_body
         super().data_received(data)
         if len(self._messages) > known:
-            self._broken = any(isinstance(message, _ErrInfo) for message, _ in islice(self._messages, known, None))
-            if self._broken and self._takes_body:
-                self._refuse_body()  # aiohttp tells the next request of it, but not the one whose body it is
-            self._newest = self._messages[-1][1]
-        if len(self._messages) > known:
+            newest = self._messages[-1]
+            if isinstance(newest[0], _ErrInfo):  # nothing can come behind it
+                self._broken = True
+                if self._takes_body:
+                    self._refuse_body()  # aiohttp tells the next request of it, but not the one whose body it is
+            self._newest = newest[1]
             self._unfinished = self._content = 0
         elif self._takes_body:
             self._unfinished = max(0, self._unfinished + len(data) - self._new_content() * CHUNK_BYTES_PER_BYTE)
@@ -187,7 +191,8 @@ class Downstream(web.RequestHandler):
         if (unfinished + len(data) > MAXIMUM_WAITING_BYTES or known) and self._waiting_bytes > MAXIMUM_WAITING_BYTES:
             self._refuse_waiting()
         if not self.idle:
-            self._forget_late()
+            if self._late is not None:
+                self._forget_late()
         elif data and self._late is None:  # the beginning of a request's head
             self._late = self._loop.call_later(self._front.request_seconds, self._abort)
 
@@ -207,15 +212,93 @@ class Downstream(web.RequestHandler):
             self._watch_stall()  # what follows is close()
         return False
 
-    async def finish_response(
-        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
-    ) -> tuple[web.StreamResponse, bool]:
-        """The answer is written. The next request begins when most of it was taken, so that answers never pile up."""
-        finished = await super().finish_response(request, resp, start_time)
-        self._watch_stall()
-        if self.writing_paused and self.transport is not None:
-            await self._drain_helper()
-        return finished
+    async def start(self) -> None:
+        """Serve what comes, one request after the other, until no more is to come.
+
+        Each begins when most of the answer before it was taken, so that answers never pile up.
+        """
+        try:
+            while not self._force_close:
+                if not self._messages:
+                    self._waiter = self._loop.create_future()
+                    await self._waiter
+                head, content = self._take_message()
+                self._request_in_progress = True
+                answer = await self._answer_to(head, content)
+                self._watch_stall()
+                if self._paused and self.transport is not None:
+                    await self._drain_helper()
+                self._is_answered()
+                if not content.is_eof():
+                    await self._pass_over(content)
+                if not answer.keep_alive or self._close:
+                    break
+                self._look_for_silence()
+        except ConnectionError:
+            pass  # there is nobody any more to serve
+        finally:
+            self._is_answered()
+            self._task_handler = None
+            if self.transport is not None:
+                self.transport.close()
+
+    def _take_message(self) -> tuple[RawRequestMessage | _ErrInfo, StreamReader]:
+        """The next in turn, which makes room for another one in the parser."""
+        message = self._messages.popleft()
+        if self._parser is not None:  # it is none once the connection is lost
+            self._parser.message_consumed()
+        if self._buffer_paused and len(self._messages) <= self._msg_queue_resume_size:
+            self._resume_reading_if_drained()
+        return message
+
+    def _answer_to(self, head: RawRequestMessage | _ErrInfo, content: StreamReader) -> Awaitable[Answer]:
+        """Raises ConnectionError where an answer had begun already, or nobody is there to take one."""
+        if isinstance(head, _ErrInfo):
+            return self._refused_in_turn(Request(ERROR, content, self))
+        return self._served(Request(head, content, self))
+
+    async def _served(self, request: Request) -> Answer:
+        self._current_request = request  # type: ignore[assignment] # all that aiohttp still does with it is `_cancel`
+        try:
+            return await self._front.handle(request)
+        except Exception as error:
+            if request.begun or self.gone:
+                raise ConnectionError("the answer has begun already") from error
+            message = "saltgate failed on this request. The operator finds it in the log by the request id."
+            return self._front.answer_failure(request, GateError(message), error)
+        finally:
+            self._current_request = None
+
+    async def _refused_in_turn(self, request: Request) -> Answer:
+        """Who sends what is no request is told so in his turn (see `proxy.relay.pace`), and nothing is quoted."""
+        await self._front.pace.turn()
+        if self.gone:
+            raise ConnectionError("nobody is there to be told")
+        message = "The request is not well-formed HTTP/1.1, or its head is too large."
+        return self._front.answer_failure(request, DoubtfulFraming(message), None)
+
+    def _is_answered(self) -> None:
+        """What `shutdown` waits for."""
+        self._request_in_progress = False
+        if self._handler_waiter is not None and not self._handler_waiter.done():
+            self._handler_waiter.set_result(None)
+
+    async def _pass_over(self, content: StreamReader) -> None:
+        """The rest of a body that nobody wants: to close over it would be to reset the connection, and the client might
+        never see its answer (RFC 9112 section 9.6). What goes on for longer ends with the connection.
+        """
+        try:
+            async with asyncio.timeout(LINGERING_SECONDS):
+                while not content.is_eof():
+                    await content.readany()
+        except (TimeoutError, web.RequestPayloadError):  # its request has had its answer
+            self.close()
+
+    def _look_for_silence(self) -> None:
+        """From now on the next request is waited for."""
+        self._next_keepalive_close_time = self._loop.time() + self._front.idle_seconds
+        if self._keepalive_handle is None:
+            self._keepalive_handle = self._loop.call_at(self._next_keepalive_close_time, self._process_keepalive)
 
     def resume_reading(self, resume_parser: bool = True) -> None:
         """aiohttp asks for it with each body that was read, also where nothing had been paused; and that costs as much
@@ -250,42 +333,6 @@ class Downstream(web.RequestHandler):
         self._watch_stall()
         if self.listener is not None:
             self.listener.release()
-
-    def _make_error_handler(self, err_info: _ErrInfo) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
-        """Who sends what is no request is told so in his turn: see `proxy.relay.pace`."""
-        handle = super()._make_error_handler(err_info)
-
-        async def handle_in_turn(request: web.BaseRequest) -> web.StreamResponse:
-            await self._front.pace.turn()
-            return await handle(request)
-
-        return handle_in_turn
-
-    def handle_error(
-        self,
-        request: web.BaseRequest,
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,  # noqa: ARG002 - it quotes the request's bytes, which may be a token
-    ) -> web.StreamResponse:
-        """The answer to what never became a request, or to our own fault. Neither quotes anything."""
-        refusal = (
-            DoubtfulFraming("The request is not well-formed HTTP/1.1, or its head is too large.")
-            if status == 400
-            else GateError("saltgate failed on this request. The operator finds it in the log by the request id.")
-        )
-        if request.writer.output_size > 0 or self.gone:
-            raise ConnectionError("the answer has begun already")
-        return self._front.answer_failure(request, refusal, exc)
-
-    def log_exception(self, *args: object, **kw: object) -> None:  # noqa: ARG002 - they may quote the request's bytes
-        """aiohttp's own report of what it could not handle: the front reports it. A body that is not well-formed is the
-        client's fault; its request has had its answer.
-        """
-        error = kw.get("exc_info")
-        if isinstance(error, web.RequestPayloadError):
-            return
-        self._front.report_failure(error if isinstance(error, BaseException) else None)
 
     @property
     def _may_be_half_closed(self) -> bool:
@@ -352,8 +399,9 @@ class Downstream(web.RequestHandler):
             wire.abort()
 
     def _watch_stall(self) -> None:
-        """Look from now on whether the client takes what waits for it."""
-        self._forget_stall()
+        """Look from now on whether the client takes what waits for it, if anything does."""
+        if self._stall is not None:
+            self._forget_stall()
         if self._wire is not None and self._wire.get_write_buffer_size():
             self._untaken = untaken_bytes(self._wire)
             self._stall = self._loop.call_later(self.stall_seconds, self._look_at_stall)
@@ -387,12 +435,6 @@ def _head_bytes(waiting: tuple[RawRequestMessage | _ErrInfo, StreamReader]) -> i
     return 0 if isinstance(message, _ErrInfo) else sum(len(name) + len(value) for name, value in message.raw_headers)
 
 
-def peer_of(request: web.BaseRequest) -> Peer:
-    """Where the request's connection comes from."""
-    connection = request.protocol
-    return connection.peer if isinstance(connection, Downstream) else None
-
-
 def _peer(wire: asyncio.Transport) -> Peer:
     connection = wire.get_extra_info("socket")
     if connection is not None and connection.family == socket.AF_UNIX:
@@ -405,12 +447,17 @@ def _nobody_counts() -> None:
     """Where nobody shares the load."""
 
 
+async def _answers_nobody(request: web.BaseRequest) -> web.StreamResponse:
+    """aiohttp's own request cycle, which has been replaced, would ask it."""
+    raise NotImplementedError
+
+
 class Front(Server):
     """All client connections of one worker."""
 
     def __init__(
         self,
-        handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
+        handle: Callable[[Request], Awaitable[Answer]],
         failed: Callable[[Refusal, BaseException | None], bytes],
         *,
         request_seconds: float,
@@ -429,7 +476,8 @@ class Front(Server):
         client. `crowd` says who may come in, `pace` is that of all refusals of this worker. `lost` is called for each
         connection that was made, when it is gone.
         """
-        super().__init__(handler, handler_cancellation=False)
+        super().__init__(_answers_nobody, handler_cancellation=False)
+        self.handle = handle
         self._failed = failed
         self.pace = pace or Pace()
         self.crowd = crowd or Crowd(MOST_CONNECTIONS, of_one_address=MOST_CONNECTIONS)
@@ -524,13 +572,7 @@ class Front(Server):
                 if downstream.transport is not None:
                     downstream.transport.close()
 
-    def answer_failure(
-        self, request: web.BaseRequest, refusal: Refusal, exc: BaseException | None
-    ) -> web.StreamResponse:
+    def answer_failure(self, request: Request, refusal: Refusal, exc: BaseException | None) -> Answer:
         answer = Answer(request, last=True)
         answer.whole(refusal.status, self._failed(refusal, exc), refusal.document(Dialect.OPENAI))
         return answer
-
-    def report_failure(self, exc: BaseException | None) -> None:
-        """A fault of ours that no answer tells any more."""
-        self._failed(GateError("saltgate failed."), exc)

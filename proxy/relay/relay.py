@@ -20,7 +20,6 @@ from functools import partial
 from typing import Final
 
 import structlog
-from aiohttp import web
 
 from observability.names import IsolationCheck, Outcome
 from observability.record import Record
@@ -39,11 +38,12 @@ from proxy.refusals import (
 from proxy.relay.answer import Answer
 from proxy.relay.choice import Affinity, Choice
 from proxy.relay.destination import Destination
-from proxy.relay.downstream import ClientGone, Downstream
+from proxy.relay.downstream import ClientGone
 from proxy.relay.exchange import End, Exchange, WholeAnswer
 from proxy.relay.findings import Finding, finding
 from proxy.relay.leg import Leg
 from proxy.relay.pool import Pool
+from proxy.relay.request import Request
 from proxy.relay.sse import Observer
 
 RACE_SECONDS: Final = 1.0
@@ -109,11 +109,11 @@ class Relay:
         self,
         stamped: StampedRequest | CountRequest,
         destination: Destination,
-        request: web.BaseRequest,
+        request: Request,
         record: Record,
         standing: Standing,
         sendable: Standing,
-    ) -> web.StreamResponse:
+    ) -> Answer:
         """The client's answer, written already. Raises a Refusal while nothing was written, or ClientGone.
 
         `standing` says whether the caller may still have what he was let in for, and is asked whenever that may have
@@ -121,8 +121,7 @@ class Relay:
         """
         if self._draining:  # it was uploaded for longer than the drain limit
             raise _draining()
-        downstream = request.protocol
-        assert isinstance(downstream, Downstream)
+        downstream = request.connection
         answer = Answer(request)
         exchange = Exchange(stamped, answer, record, destination.patience, lambda: _STREAM + answer_headers(record))
         if downstream.gone:
@@ -224,7 +223,7 @@ class Relay:
         )
         return await exchange.on(leg, headers)
 
-    def _conclude(self, end: End, exchange: Exchange, answer: Answer, record: Record) -> web.StreamResponse:
+    def _conclude(self, end: End, exchange: Exchange, answer: Answer, record: Record) -> Answer:
         if exchange.observer is not None:
             if end is End.SALT_SEEN:
                 self._violated("salt_in_answer")

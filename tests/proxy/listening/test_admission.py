@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from aiohttp import web
 
 from proxy.listening.acceptor import Acceptor
 from proxy.listening.loads import Loads, load_page
@@ -19,6 +18,7 @@ from proxy.refusals import Refusal
 from proxy.relay.answer import Answer
 from proxy.relay.crowd import Crowd
 from proxy.relay.downstream import Front
+from proxy.relay.request import Request
 from proxy.tls import client_context, listener_context
 from tests.proxy.test_tls import Authority
 
@@ -64,7 +64,7 @@ class Listener:
 
 @asynccontextmanager
 async def listener(folder: Path, crowd: Crowd, beginning_seconds: float = 60.0) -> AsyncIterator[Listener]:
-    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+    async def handle(request: Request) -> Answer:
         answer = Answer(request)
         answer.whole(200, b"", b"ok")
         return answer

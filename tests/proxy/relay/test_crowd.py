@@ -11,7 +11,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from ipaddress import IPv4Network
 
 import pytest
-from aiohttp import web
 
 from proxy.descriptors import RESERVED, connections_possible
 from proxy.peers import Peer, Trusted, address_of
@@ -19,6 +18,7 @@ from proxy.refusals import Refusal
 from proxy.relay.answer import Answer
 from proxy.relay.crowd import Crowd
 from proxy.relay.downstream import LOOK_FOR_ROOM_SECONDS, Downstream, Front
+from proxy.relay.request import Request
 from tests.parts.gone_client import GoneClient
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -80,8 +80,8 @@ async def listener(
     """`/slow` is answered when the event is set, everything else at once."""
     go_on = asyncio.Event()
 
-    async def handle(request: web.BaseRequest) -> web.StreamResponse:
-        if request.raw_path == "/slow":
+    async def handle(request: Request) -> Answer:
+        if request.target == "/slow":
             await go_on.wait()
         answer = Answer(request)
         answer.whole(200, b"", b"ok")

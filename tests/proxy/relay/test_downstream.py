@@ -9,12 +9,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from aiohttp import web
 
 from config.settings import Public, Timeouts
 from proxy.refusals import Refusal
 from proxy.relay.answer import Answer
 from proxy.relay.downstream import Front
+from proxy.relay.request import Request
 from tests.parts.gate_bed import GateBed, chat
 from tests.parts.gone_client import GoneClient, post
 from tests.parts.raw_engine import STREAM_HEAD, Close, RawEngine, Send, WaitForPeer, chunk, json_answer
@@ -338,7 +338,7 @@ async def test_another_version_of_http_is_refused(version: bytes, redis: RedisSe
 async def test_a_fault_of_ours_after_the_head_cuts_the_answer_and_puts_no_second_head_into_it() -> None:
     faults: list[BaseException | None] = []
 
-    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+    async def handle(request: Request) -> Answer:
         answer = Answer(request)
         answer.head(200, b"Content-Type: text/event-stream\r\n")
         answer.body(TOKEN)
@@ -361,7 +361,7 @@ async def test_a_fault_of_ours_after_the_head_cuts_the_answer_and_puts_no_second
 async def test_a_fault_of_ours_before_the_head_is_a_500_that_tells_nothing() -> None:
     faults: list[BaseException | None] = []
 
-    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+    async def handle(request: Request) -> Answer:
         raise RuntimeError("secret")
 
     def failed(refusal: Refusal, error: BaseException | None) -> bytes:
