@@ -14,6 +14,7 @@
     reception   the parts of a worker that know callers, and the pages that people see
     entrance    whatever comes to the public listener, before anybody is known
     peers       where a client is, and whose word counts for that
+    pages       what a browser loads of the admin listener, before any data
     listening   how connections come to a worker from the socket that all share
     app         settings → one worker's gate;  worker, supervisor, server  the processes around it;  cli  the commands
     demo        everything embedded, to see what it is for

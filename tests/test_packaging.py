@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from proxy.pages import SHELL, assets
+
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
@@ -66,6 +68,12 @@ def test_the_wheel_carries_the_licence_the_example_and_the_reference(
     assert (wheel / "config" / "saltgate.example.toml").exists()
     assert (wheel / "config" / "reference.md").exists()
     assert any(entry.name == "licenses" for entry in wheel.iterdir() for entry in entry.iterdir() if entry.is_dir())
+
+
+def test_the_wheel_carries_the_pages(wheel: zipfile.Path) -> None:
+    carried = {entry.name for entry in (wheel / "proxy" / "pages" / "assets").iterdir()}
+    assert carried == set(assets())
+    assert {SHELL, "app.js", "style.css", "words.en.js", "words.ja.js"} <= carried
 
 
 def test_nothing_but_saltgate_owns_its_import_packages() -> None:

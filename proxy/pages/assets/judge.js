@@ -1,0 +1,53 @@
+// What deserves a look, and why. Pure: figures in, reasons out. The bounds are those of the alerts, where these have one.
+const FAILURES = ["engine_failed", "truncated", "engine_timeout", "gate_error"];
+const FEWEST = 3; // one failure is no trend
+
+export const failures = (figures) => FAILURES.reduce((sum, name) => sum + (figures.outcomes[name] ?? 0), 0);
+// Whether so many failures are more than what always happens.
+export const isFailing = (figures) => failures(figures) >= FEWEST && failures(figures) / figures.requests >= 0.01;
+export const refusals = (figures) => figures.outcomes.refused ?? 0;
+const known = (values) => values.filter((value) => value !== null);
+const middle = (values) => {
+  const sorted = known(values).sort((a, b) => a - b);
+  return sorted.length ? sorted[Math.floor(sorted.length / 2)] : null;
+};
+
+// The last quarter of a window against what was before it: [before, lately], null where one of them is unknown.
+export const turn = (values) => {
+  const at = Math.floor(values.length * 0.75);
+  const before = middle(values.slice(0, at)), lately = middle(values.slice(at));
+  return before === null || lately === null ? null : [before, lately];
+};
+
+// The reasons to look at a scope, the worst first: { kind, grade: "bad" | "watch", weight, values… }.
+export const reasons = (figures) => {
+  const found = [], { requests } = figures;
+  const failed = failures(figures), refused = refusals(figures);
+  if (isFailing(figures)) found.push({ kind: "failing", grade: "bad", weight: 3 + failed / requests, share: failed / requests });
+  if (refused >= FEWEST && refused / requests >= 0.2) found.push({ kind: "refused", grade: "watch", weight: 1 + refused / requests, share: refused / requests });
+  const reuse = fall(figures);
+  if (reuse) found.push({ kind: "reuse_fell", grade: "watch", weight: 2 + reuse.from - reuse.to, ...reuse });
+  const times = turn(figures.points.ttft_p95);
+  if (times && times[1] >= 2 * times[0] && times[1] >= 0.5) found.push({ kind: "slower", grade: "watch", weight: 2 + Math.min(times[1] / times[0] / 10, 0.9), from: times[0], to: times[1] });
+  return found.sort((a, b) => b.weight - a.weight);
+};
+// Reuse that fell to less than half: within the window, or against the window before it.
+const fall = (figures) => {
+  const ways = [turn(figures.points.reuse_rate), [figures.reuse_rate_before ?? null, figures.reuse_rate ?? null]];
+  for (const way of ways) if (way && way[0] !== null && way[1] !== null && way[0] >= 0.2 && way[1] < way[0] / 2) return { from: way[0], to: way[1] };
+  return null;
+};
+
+// Requests a minute now: over the last whole points that cover a minute. Null where there are none.
+export const requestsPerMinute = (requests, step) => {
+  const wanted = Math.max(1, Math.ceil(60 / step)), whole = requests.slice(0, -1).slice(-wanted);
+  return whole.length ? (whole.reduce((sum, value) => sum + value, 0) * 60) / (whole.length * step) : null;
+};
+
+// Whether the border holds, as far as it is watched: "alarm", "unproven", "intact", or null where nobody watches.
+export const border = (alarms, engines) => {
+  if (alarms.some((alarm) => alarm.count > 0)) return "alarm";
+  const states = engines.flatMap((engine) => Object.values(engine.proofs));
+  if (states.includes("failed") || states.includes("unknown")) return "unproven";
+  return alarms.length || states.length ? "intact" : null;
+};

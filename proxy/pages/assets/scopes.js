@@ -1,0 +1,167 @@
+// The table of workspaces and projects: sorted by what needs looking at, filtered, and never longer than is read.
+import { attribute, el, HEATS, heatOf, keyed, miniColumns, miniHeat, miniTimes, text } from "./draw.js";
+import { rowKeys, scopeAddress } from "./frame.js";
+import { failures, isFailing, reasons } from "./judge.js";
+import { compact, count, duration, percentagePoints, share } from "./numbers.js";
+import { say, sayCount } from "./words.js";
+
+const FIRST = 40; // rows that are drawn before somebody asks for all
+const BATCH = 40; // rows that are made in one frame
+
+const SORTS = {
+  look: (row) => row.weight,
+  requests: (row) => row.figures.requests,
+  failed: (row) => failures(row.figures),
+  ttft: (row) => row.figures.ttft_p95 ?? -1,
+  reuse: (row) => row.figures.reuse_rate ?? -1,
+  saved: (row) => row.figures.reused_tokens,
+  open: (row) => row.figures.open_streams,
+};
+const COLUMNS = ["look", "requests", "failed", "ttft", "reuse", "saved", "open"];
+
+// The rows of an answer: a workspace with its projects below it, or one row for both where it has only one.
+const rowsOf = (data, sort, filter) => {
+  const weigh = SORTS[sort], groups = [];
+  for (const { projects, ...workspace } of data.workspaces) {
+    const shown = projects.filter((each) => !filter || `${workspace.workspace}/${each.project}`.toLowerCase().includes(filter));
+    if (!shown.length) continue;
+    const rows = shown.map((figures) => row(workspace.workspace, figures.project, figures)).sort((a, b) => weigh(b) - weigh(a) || b.figures.requests - a.figures.requests);
+    const head = row(workspace.workspace, null, workspace);
+    const weight = sort === "look" ? Math.max(...rows.map((each) => each.weight)) : weigh(head);
+    groups.push({ weight, requests: workspace.requests, rows: projects.length > 1 ? [head, ...rows] : rows.map((each) => ({ ...each, alone: true })) });
+  }
+  for (const name of ["unscoped", "other"]) {
+    if (data[name] && !filter) groups.push({ weight: -2, requests: 0, rows: [{ ...row(null, null, data[name]), key: name, name }] });
+  }
+  return groups.sort((a, b) => b.weight - a.weight || b.requests - a.requests).flatMap((group) => group.rows);
+};
+const row = (workspace, project, figures) => {
+  const why = figures.points ? reasons(figures) : [];
+  return { key: JSON.stringify([workspace, project]), workspace, project, figures, why, weight: why.reduce((sum, each) => sum + each.weight, 0) };
+};
+
+export const scopeTable = () => {
+  let data = null, sort = "look", filter = "", all = false, held = null, limit = FIRST, pending = 0;
+  const kept = new Map();
+  const heads = new Map(COLUMNS.map((name) => {
+    const button = el("button", { type: "button" }, say(`column.${name}`));
+    button.addEventListener("click", () => { sort = name; held = null; draw(); });
+    return [name, el("th", { scope: "col", role: "columnheader", class: `c-${name}` }, button)];
+  }));
+  const body = el("tbody", { role: "rowgroup" });
+  const table = el("table", { class: "scopes", role: "table" },
+    el("caption", { class: "unseen" }, say("scopes.caption")),
+    el("thead", { role: "rowgroup" }, el("tr", { role: "row" }, ...heads.values())), body);
+  const box = el("input", { id: "filter", type: "search", autocomplete: "off", spellcheck: "false", placeholder: say("filter.hint") });
+  box.addEventListener("input", () => { filter = box.value.trim().toLowerCase(); held = null; limit = FIRST; draw(); });
+  const matches = el("p", { class: "soft", role: "status" });
+  const more = el("button", { type: "button", class: "quiet" });
+  more.addEventListener("click", () => { all = true; draw(); });
+  const node = el("section", { class: "card", "aria-labelledby": "scopes-title" },
+    el("div", { class: "card-head" }, el("h2", { id: "scopes-title" }, say("scopes.title")), heatLegend(), el("label", { class: "unseen", for: "filter" }, say("filter.label")), box, matches),
+    table, more);
+  const settle = rowKeys(body, "a.scope");
+
+  // Only rows on the screen are redrawn; the others are when they come into it.
+  const seen = new IntersectionObserver((entries) => {
+    for (const { target, isIntersecting } of entries) {
+      const part = target.part;
+      part.visible = isIntersecting;
+      if (isIntersecting && part.late) fill(part, part.late);
+    }
+  }, { rootMargin: "200px" });
+
+  // Rows keep their places while somebody points at them or is in them with the keyboard.
+  const busy = () => body.matches(":hover") || body.contains(document.activeElement);
+
+  const draw = () => {
+    cancelAnimationFrame(pending);
+    let rows = rowsOf(data, sort, filter);
+    if (held && busy()) {
+      const places = new Map(held.map((key, index) => [key, index]));
+      rows = rows.map((each, index) => [each, places.get(each.key) ?? held.length + index]).sort((a, b) => a[1] - b[1]).map(([each]) => each);
+    }
+    held = rows.map((each) => each.key);
+    const wanted = all ? rows.length : Math.min(rows.length, FIRST);
+    limit = Math.min(wanted, Math.max(limit, kept.size, FIRST));
+    keyed(body, kept, rows.slice(0, limit), (each) => each.key, make, update);
+    if (limit < wanted) pending = requestAnimationFrame(() => { limit += BATCH; draw(); });
+    more.hidden = all || rows.length <= FIRST;
+    text(more, sayCount("scopes.all", rows.length, { count: count(rows.length) }));
+    const projects = rows.filter((each) => each.project !== null).length;
+    text(matches, filter ? sayCount("filter.matches", projects, { count: count(projects) }) : "");
+    for (const [name, head] of heads) attribute(head, "aria-sort", name === sort ? "descending" : null);
+    settle();
+  };
+
+  const make = (told) => {
+    const part = makeRow(told);
+    part.node.part = part;
+    part.visible = true;
+    seen.observe(part.node);
+    return part;
+  };
+  const update = (part, told) => { if (part.visible) fill(part, told); else part.late = told; };
+
+  return {
+    node,
+    // Draws the answer; gives back how many scopes want looking at.
+    update: (answer) => {
+      data = answer;
+      draw();
+      return answer.workspaces.flatMap((each) => each.projects).filter((each) => reasons(each).length).length;
+    },
+  };
+};
+
+const heatLegend = () =>
+  el("p", { class: "heat-legend soft", "aria-hidden": "true" }, say("heat.less"), ...Array.from({ length: HEATS }, (_, heat) => el("i", { class: `heat-swatch heat-${heat}` })), say("heat.more"));
+
+const makeRow = ({ workspace, project, alone, name: rest }) => {
+  const cell = (name, ...children) => el("td", { role: "cell", class: `c-${name}`, "data-name": say(`column.${name}`) }, ...children);
+  const why = el("span", { class: "why" });
+  const columns = miniColumns(), times = miniTimes(), heat = miniHeat();
+  const [requests, failed, p50, p95, rate, delta, saved, spared, open] = Array.from({ length: 9 }, () => el("span"));
+  p95.className = spared.className = "soft";
+  delta.className = "delta";
+  rate.className = "rate";
+  const name = workspace === null ? el("span", { class: "scope" }, say(`scopes.${rest}`))
+    : project === null ? el("span", { class: "scope workspace" }, workspace)
+    : el("a", { class: "scope", href: scopeAddress(workspace, project) }, ...(alone ? [el("span", { class: "of" }, workspace), el("span", { class: "slash" }, "/")] : []), project);
+  const node = el("tr", { role: "row", class: project === null ? "group" : alone ? "alone" : "member" },
+    el("th", { scope: "row", role: "rowheader", class: "c-look" }, name, why),
+    cell("requests", requests, columns.node), cell("failed", failed), cell("ttft", el("span", { class: "pair" }, p50, p95), times.node),
+    cell("reuse", el("span", { class: "pair" }, rate, delta), heat.node), cell("saved", saved, spared), cell("open", open));
+  return { node, name, why, columns, times, heat, requests, failed, p50, p95, rate, delta, saved, spared, open };
+};
+
+const fill = (part, { workspace, project, figures, why }) => {
+  part.late = null;
+  if (project !== null && workspace !== null) attribute(part.name, "href", scopeAddress(workspace, project));
+  const fails = failures(figures), [worst] = project === null ? [] : why;
+  text(part.why, worst ? reasonText(worst) : "");
+  attribute(part.node, "data-grade", worst?.grade ?? null);
+  text(part.requests, compact(figures.requests));
+  text(part.failed, fails ? `${count(fails)} · ${share(fails / figures.requests)}` : count(0));
+  attribute(part.failed, "class", isFailing(figures) ? "is-bad" : fails ? null : "soft");
+  text(part.p50, duration(figures.ttft_p50));
+  text(part.p95, duration(figures.ttft_p95));
+  text(part.rate, share(figures.reuse_rate));
+  attribute(part.rate, "data-heat", figures.reuse_rate === null ? null : heatOf(figures.reuse_rate));
+  const gap = figures.reuse_rate === null || (figures.reuse_rate_before ?? null) === null ? null : figures.reuse_rate - figures.reuse_rate_before;
+  text(part.delta, gap === null || Math.abs(gap) < 0.005 ? "" : say("delta", { points: percentagePoints(gap) }));
+  attribute(part.delta, "data-way", gap === null ? null : gap < 0 ? "down" : "up");
+  text(part.saved, figures.requests ? compact(figures.reused_tokens) : compact(null));
+  text(part.spared, duration(figures.prefill_seconds_saved));
+  text(part.open, count(figures.open_streams));
+  if (!figures.points) return;
+  part.columns.update(figures.points);
+  part.times.update(figures.points);
+  part.heat.update(figures.points);
+};
+
+export const reasonText = ({ kind, share: part, from, to }) => {
+  if (kind === "reuse_fell") return say("reason.reuse_fell", { from: share(from), to: share(to) });
+  if (kind === "slower") return say("reason.slower", { from: duration(from), to: duration(to) });
+  return say(`reason.${kind}`, { share: share(part) });
+};
