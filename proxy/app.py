@@ -65,6 +65,8 @@ LOOK_SECONDS: Final = 1.0
 # After the drain limit, cut streams still need a turn of the loop to write their error event.
 CUT_SECONDS: Final = 2.0
 CANCEL_AGAIN_SECONDS: Final = 0.2
+# What happened is told together with what happens in this time: less than a log line waits for its writing.
+TELL_SECONDS: Final = 0.01
 LOOK_AT_CONNECTIONS_SECONDS: Final = 0.02
 
 _log = structlog.get_logger("saltgate.gate")
@@ -80,7 +82,13 @@ class Gate:
     reception: Reception
     view: DirectoryView
     engines: Engines
-    metrics: Metrics
+    _metrics: Metrics
+
+    @property
+    def metrics(self) -> Metrics:
+        """The worker's numbers, with all in them that has happened until now."""
+        self.entrance.recorder.tell()
+        return self._metrics
 
     def waits_for(self) -> tuple[str, ...]:
         """The parts that are not known good. Nothing to wait for means ready."""
@@ -98,11 +106,12 @@ class Gate:
         return () if ring is None else self.gateway.salts.keys.lacking(ring, self.gateway.wall_clock())
 
     def state(self) -> WorkerState:
+        metrics = self.metrics
         for places in self.gateway.capacity:
-            self.metrics.engine_load(places.engine, taken=places.taken, limit=places.limit, waiting=places.waiting)
+            metrics.engine_load(places.engine, taken=places.taken, limit=places.limit, waiting=places.waiting)
         crowd = self.front.crowd
-        self.metrics.connections(crowd.open, limit=crowd.most, closed={one: crowd.closed[one] for one in REASONS})
-        return WorkerState(self.waits_for(), self.gateway.relay.open_exchanges, self.metrics.snapshot().encode())
+        metrics.connections(crowd.open, limit=crowd.most, closed={one: crowd.closed[one] for one in REASONS})
+        return WorkerState(self.waits_for(), self.gateway.relay.open_exchanges, metrics.snapshot().encode())
 
     async def retire(self, seconds: float, ended: asyncio.Event) -> None:
         """Others have taken over: serve the connections that are open until each has had its next answer and is closed
@@ -157,10 +166,12 @@ async def open_gate(
         wall_ns=time.time_ns,
         trace_ratio=settings.telemetry.trace_ratio,
         url_scheme=public_url(settings).partition(":")[0],
+        later=partial(asyncio.get_running_loop().call_later, TELL_SECONDS),
     )
     keys = key_ring(settings)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(asyncio.to_thread, telemetry.stop)
+        stack.callback(recorder.tell)
         store = open_store(settings.directory, removal_policy(settings.isolation))
         stack.push_async_callback(store.close)
         view = DirectoryView(store, max_stale=settings.directory.max_stale)

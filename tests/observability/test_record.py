@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
 from observability.names import OUTCOMES, Outcome
+from observability.record import Recorder
 from observability.rhythm import Rhythm
 from tests.observability.telling import SUBJECT, Ledger, Time, answers, goes_up, recorder, took
 
@@ -17,6 +19,48 @@ def test_every_outcome_that_is_told_stands_and_is_observed_once() -> None:
         with recorder(ledger).request(method="POST", route="/v1/chat/completions") as record:
             record.ended(outcome)
         assert [record.outcome for record in ledger.records] == [outcome]
+
+
+class Later:
+    """What is to be called later, until the test says that it is."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Callable[[], None]] = []
+
+    def __call__(self, call: Callable[[], None]) -> None:
+        self.waiting.append(call)
+
+    def is_now(self) -> None:
+        for call in (self.waiting.pop() for _ in range(len(self.waiting))):
+            call()
+
+
+def test_what_is_told_later_is_told_once_and_in_its_order() -> None:
+    ledger, later, time = Ledger(), Later(), Time()
+    gathering = Recorder([ledger], monotonic_ns=time.monotonic_ns, wall_ns=time.wall_ns, later=later)
+    with gathering.request(method="POST", route="/v1/x") as one, gathering.request(method="POST", route="/v1/y") as two:
+        goes_up(one)
+    assert (ledger.sent_records, ledger.records, len(later.waiting)) == ([], [], 1)
+    later.is_now()
+    assert (ledger.sent_records, ledger.records, len(later.waiting)) == ([one], [two, one], 0)
+    with gathering.request(method="POST", route="/v1/z") as three:
+        pass
+    assert len(later.waiting) == 1
+    gathering.tell()
+    later.is_now()
+    assert ledger.records == [two, one, three]
+
+
+def test_no_more_than_a_few_wait_to_be_told() -> None:
+    ledger, later, time = Ledger(), Later(), Time()
+    gathering = Recorder([ledger], monotonic_ns=time.monotonic_ns, wall_ns=time.wall_ns, later=later)
+    for number in range(1, 3 * Recorder.GATHERED + 2):
+        with gathering.request(method="POST", route="/v1/x"):
+            pass
+        assert len(ledger.records) == number - number % Recorder.GATHERED
+    assert len(later.waiting) == 1
+    gathering.tell()
+    assert len(ledger.records) == 3 * Recorder.GATHERED + 1
 
 
 def test_the_first_ending_stands() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from contextlib import closing
 from dataclasses import replace
@@ -17,7 +18,7 @@ from proxy.app import _running, configured_engine, open_gate
 from proxy.demo.simulator import AT_ONCE, EngineShape, Flaws, Simulator
 from proxy.demo.simulator import Endpoint as Route
 from proxy.reception import public_url
-from tests.parts.gate_bed import gate_bed
+from tests.parts.gate_bed import chat, gate_bed
 from tests.parts.redis_server import RedisServer
 from tests.proxy.test_tls import Authority, settings
 
@@ -71,6 +72,25 @@ async def test_the_state_that_a_worker_tells_holds_its_metrics_and_open_requests
                 f'engine="main",replica="{engine.url.removeprefix("http://")}",endpoint="{endpoint}",state="{state_of}"'
             )
             assert f"saltgate_engine_proof{{{told}}} 1" in page
+
+
+async def test_what_happened_last_is_in_the_state_and_in_the_log_of_a_gate_that_closes(
+    redis: RedisServer, tmp_path: Path
+) -> None:
+    async with (
+        Simulator(EngineShape(pace=AT_ONCE)) as engine,
+        gate_bed(redis.settings(), [engine.url], tmp_path) as bed,
+    ):
+        status, answered, _ = await bed.post("/v1/chat/completions", chat(model="nowhere"))
+        assert status == 403
+        page = exposition(Snapshot.decode(bed.gate.state().metrics)).body.decode()
+        assert 'saltgate_refusals_total{code="model_not_allowed"} 1' in page
+        recorder = bed.gate.entrance.recorder
+        with recorder.request(method="POST", route="/v1/chat/completions") as last:
+            last.answered(200)
+    lines = [json.loads(line) for line in bed.log.read_text().splitlines()]
+    asked = [line["request_id"] for line in lines if line["event"] == "request.completed"]
+    assert asked == [answered["X-Request-Id"], last.request_id]
 
 
 async def test_a_part_that_fails_for_good_ends_the_gate() -> None:
