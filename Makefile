@@ -22,7 +22,7 @@ help:
 	@echo "make lint       ruff, mypy, import contracts"
 	@echo "make engine     the tests against a real vLLM on the CPU (downloads about 1 GB once)"
 	@echo "make demo       the whole product on this machine: saltgate demo"
-	@echo "make reference  config/reference.md from the settings, proxy/engines/fields.md from the profiles"
+	@echo "make reference  config/reference.md from the settings, proxy/engines/fields.md from the profiles, Grafana's dashboards"
 	@echo "make lock       the locks, from pyproject.toml, with the newest versions that it allows"
 
 setup: $(VENV)/.ready
@@ -95,6 +95,7 @@ demo: setup
 reference: setup
 	$(BIN)/python -m config.generate_reference
 	$(BIN)/python -m proxy.engines.generate_fields
+	$(BIN)/python compose/grafana/generate.py
 
 # No header and no addresses of indexes: the same locks come out on every machine.
 LOCK := $(BIN)/uv pip compile --quiet --no-config --universal --python-version 3.11 --generate-hashes \

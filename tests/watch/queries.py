@@ -88,15 +88,13 @@ def dashboard_queries() -> list[Query]:
     ]
 
 
-# A dashboard's own variables, as values that are good PromQL.
-_FILLED: Final = {"$__rate_interval": "5m", "$__interval": "1m", "$__range": "1h"}
+ANY: Final = ".*"
+_WINDOWS: Final = {"__rate_interval": "5m", "__range": "1h"}
 
 
-def filled(expr: str) -> str:
-    """The expression with every variable of Grafana's filled in: any value of a label, usual windows."""
-    for variable, value in _FILLED.items():
-        expr = expr.replace(variable, value)
-    return re.sub(r"\$\{?\w+(?::\w+)?\}?", ".*", expr)
+def filled(expr: str, **values: str) -> str:
+    """The expression with every variable of Grafana's filled in: usual windows, `values`, else any value of a label."""
+    return re.sub(r"\$(\w+)", lambda match: (_WINDOWS | values).get(match[1], ANY), expr)
 
 
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|\[[^\]]*\]|\d[\w.]*|[a-zA-Z_][\w:]*|=~|!~|!=|\S')
