@@ -15,6 +15,7 @@ import itertools
 import json
 import re
 import shutil
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -35,10 +36,13 @@ class Chromium:
         self._socket = socket
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self.events: deque[dict[str, Any]] = deque(maxlen=10_000)  # what the enabled domains of the protocol told
 
     async def listen(self) -> None:
         async for message in self._socket:
             document = json.loads(message.data)
+            if "id" not in document:
+                self.events.append(document)
             waiting = self._waiting.pop(document.get("id"), None)
             if waiting is not None and not waiting.done():
                 waiting.set_result(document)

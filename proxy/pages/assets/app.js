@@ -1,7 +1,8 @@
 // Which page this is, and its data.
-import { attribute } from "./draw.js";
+import { attribute, el } from "./draw.js";
 import { notice, obstacle, openFrame, showPulse, showViewer } from "./frame.js";
 import { follow } from "./live.js";
+import { say } from "./words.js";
 
 // /scopes/WORKSPACE/PROJECT and /requests/ID; everything else is the overview.
 const page = async ([kind, ...names]) => {
@@ -29,9 +30,9 @@ live = follow(address, (data) => {
 }, (state) => {
   showPulse(state);
   const what = state.kind === "missing" ? "missing" : `${state.kind} ${state.signIn}`;
-  const blocked = state.kind === "missing" ? notice(missing) : obstacle(state);
+  const blocked = state.kind === "missing" ? notice(missing, el("a", { class: "button", href: "/" }, say("overview.title"))) : obstacle(state);
   attribute(content, "hidden", blocked !== null);
-  attribute(content, "data-loading", state.kind === "loading");
+  attribute(document.body, "data-loading", state.kind === "loading");
   if (blocked === null) { stood?.remove(); stood = null; return; }
   if (stood?.dataset.what === what) return;
   stood?.remove();

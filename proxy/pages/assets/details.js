@@ -29,7 +29,7 @@ const stages = (request, level) => {
       el("td", { class: "number soft" }, `+${duration(span.start)}`), el("td", { class: "number" }, duration(span.duration)));
   });
   return el("section", { class: "stages" }, heading(level, "details.stages"),
-    el("table", {}, el("thead", { class: "unseen" }, el("tr", {}, ...["stage", "picture", "start", "took"].map((name) => el("th", { scope: "col" }, say(`details.${name}`))))), el("tbody", {}, ...rows)));
+    el("table", { "aria-label": say("details.stages") }, el("thead", { class: "unseen" }, el("tr", {}, ...["stage", "picture", "start", "took"].map((name) => el("th", { scope: "col" }, say(`details.${name}`))))), el("tbody", {}, ...rows)));
 };
 
 const tokens = (request, level) => {

@@ -98,8 +98,8 @@ export const showPulse = ({ kind, seconds }) => {
 // Why there is nothing to see: what happened, and the way on. Null where there is no obstacle.
 export const obstacle = ({ kind, signIn, has }) => {
   if (has && kind !== "signed_out" && kind !== "forbidden") return null;
-  if (kind === "signed_out") return notice("signed_out", signInLink(signIn));
-  if (kind === "forbidden" || kind === "error") return notice(kind);
+  if (kind === "signed_out" || kind === "forbidden") return notice(kind, signInLink(signIn));
+  if (kind === "error") return notice(kind);
   return null;
 };
 const isOurs = (path) => typeof path === "string" && /^\/(?![/\\])/.test(path);
@@ -146,7 +146,7 @@ export const showFoot = (facts) => {
 
 // One row of a table is in the tab order; the arrow keys, Home and End go to the others. `reached` is called with each.
 export const rowKeys = (body, selector) => {
-  const stops = () => [...body.querySelectorAll(selector)].filter((stop) => stop.offsetParent !== null);
+  const stops = () => [...body.querySelectorAll(selector)];
   const settle = () => {
     const all = stops();
     const one = all.find((stop) => stop.tabIndex === 0) ?? all[0];

@@ -55,7 +55,7 @@ export const follow = (address, shown, told) => {
 
   const refused = async (answer) => {
     kind = { 401: "signed_out", 403: "forbidden", 404: "missing" }[answer.status] ?? (has ? "stale" : "error");
-    if (kind === "signed_out") signIn = (await answer.json().catch(() => ({}))).sign_in ?? null;
+    if (kind === "signed_out" || kind === "forbidden") signIn = (await answer.json().catch(() => ({}))).sign_in ?? null;
   };
 
   document.addEventListener("visibilitychange", () => { if (!document.hidden) { tell(); soon(0); } });

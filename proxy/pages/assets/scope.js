@@ -53,7 +53,7 @@ const table = (name, columns, cells) => {
     if (typeof value === "string") text(places[index], value);
     else if (!places[index].firstChild) places[index].append(value);
   });
-  const whole = el("table", { class: `plain plain-${name}` }, el("thead", {}, el("tr", {}, ...columns.map((column) => el("th", { scope: "col" }, say(`column.${column}`))))), body);
+  const whole = el("table", { class: `plain plain-${name}`, "aria-label": say(`${name}.title`) }, el("thead", {}, el("tr", {}, ...columns.map((column) => el("th", { scope: "col" }, say(`column.${column}`))))), body);
   return {
     node: el("section", { class: "panel" }, el("h2", {}, say(`${name}.title`)), whole, none),
     fill: (items, key) => {

@@ -41,7 +41,7 @@ const row = (workspace, project, figures) => {
 };
 
 export const scopeTable = () => {
-  let data = null, sort = "look", filter = "", all = false, held = null, limit = FIRST, pending = 0;
+  let data = null, sort = "look", filter = "", all = false, held = null, limit = FIRST, pending = 0, rows = [];
   const kept = new Map();
   const heads = new Map(COLUMNS.map((name) => {
     const button = el("button", { type: "button" }, say(`column.${name}`));
@@ -62,46 +62,60 @@ export const scopeTable = () => {
     table, more);
   const settle = rowKeys(body, "a.scope");
 
-  // Only rows on the screen are redrawn; the others are when they come into it.
+  // Only charts on the screen are redrawn; the others are when they come into it.
   const seen = new IntersectionObserver((entries) => {
     for (const { target, isIntersecting } of entries) {
       const part = target.part;
       part.visible = isIntersecting;
-      if (isIntersecting && part.late) fill(part, part.late);
+      if (isIntersecting) drawCharts(part);
     }
   }, { rootMargin: "200px" });
 
   // Rows keep their places while somebody points at them or is in them with the keyboard.
   const busy = () => body.matches(":hover") || body.contains(document.activeElement);
+  for (const left of ["focusout", "pointerleave"]) body.addEventListener(left, () => setTimeout(() => { if (!busy()) draw(); }));
 
   const draw = () => {
+    if (!data) return;
     cancelAnimationFrame(pending);
-    let rows = rowsOf(data, sort, filter);
+    rows = rowsOf(data, sort, filter);
     if (held && busy()) {
       const places = new Map(held.map((key, index) => [key, index]));
       rows = rows.map((each, index) => [each, places.get(each.key) ?? held.length + index]).sort((a, b) => a[1] - b[1]).map(([each]) => each);
     }
     held = rows.map((each) => each.key);
-    const wanted = all ? rows.length : Math.min(rows.length, FIRST);
-    limit = Math.min(wanted, Math.max(limit, kept.size, FIRST));
-    keyed(body, kept, rows.slice(0, limit), (each) => each.key, make, update);
-    if (limit < wanted) pending = requestAnimationFrame(() => { limit += BATCH; draw(); });
+    limit = Math.max(limit, FIRST);
+    grow();
     more.hidden = all || rows.length <= FIRST;
     text(more, sayCount("scopes.all", rows.length, { count: count(rows.length) }));
     const projects = rows.filter((each) => each.project !== null).length;
     text(matches, filter ? sayCount("filter.matches", projects, { count: count(projects) }) : "");
     for (const [name, head] of heads) attribute(head, "aria-sort", name === sort ? "descending" : null);
-    settle();
+  };
+
+  // The first rows at once, the others frame by frame: typing and scrolling go on meanwhile.
+  const grow = () => {
+    const wanted = all ? rows.length : Math.min(rows.length, FIRST);
+    limit = Math.min(limit, wanted);
+    keyed(body, kept, rows.slice(0, limit), (each) => each.key, make, update);
+    if (limit === wanted) settle();
+    if (limit < wanted) pending = requestAnimationFrame(() => { limit += BATCH; grow(); });
   };
 
   const make = (told) => {
     const part = makeRow(told);
     part.node.part = part;
-    part.visible = true;
+    part.visible = kept.size < FIRST;
     seen.observe(part.node);
     return part;
   };
-  const update = (part, told) => { if (part.visible) fill(part, told); else part.late = told; };
+  const update = (part, told) => {
+    if (part.told === told) return;
+    part.told = told;
+    fill(part, told);
+    part.late = told;
+    if (part.visible) drawCharts(part);
+  };
 
   return {
     node,
@@ -136,7 +150,6 @@ const makeRow = ({ workspace, project, alone, name: rest }) => {
 };
 
 const fill = (part, { workspace, project, figures, why }) => {
-  part.late = null;
   if (project !== null && workspace !== null) attribute(part.name, "href", scopeAddress(workspace, project));
   const fails = failures(figures), [worst] = project === null ? [] : why;
   text(part.why, worst ? reasonText(worst) : "");
@@ -154,10 +167,11 @@ const fill = (part, { workspace, project, figures, why }) => {
   text(part.saved, figures.requests ? compact(figures.reused_tokens) : compact(null));
   text(part.spared, duration(figures.prefill_seconds_saved));
   text(part.open, count(figures.open_streams));
-  if (!figures.points) return;
-  part.columns.update(figures.points);
-  part.times.update(figures.points);
-  part.heat.update(figures.points);
+};
+const drawCharts = (part) => {
+  const points = part.late?.figures.points;
+  part.late = null;
+  if (points) for (const each of [part.columns, part.times, part.heat]) each.update(points);
 };
 
 export const reasonText = ({ kind, share: part, from, to }) => {

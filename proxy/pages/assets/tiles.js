@@ -1,12 +1,13 @@
 // The strip of figures at the top of a page: what is seen in three seconds.
 import { attribute, el, miniColumns, miniHeat, miniTimes, svg, text } from "./draw.js";
 import { border, failures, isFailing, refusals, requestsPerMinute } from "./judge.js";
-import { compact, count, duration, percentagePoints, rate, share } from "./numbers.js";
+import { compact, count, duration, percentagePoints, rate, share, UNKNOWN } from "./numbers.js";
 import { say, sayCount, sayNamed } from "./words.js";
 
 const tile = (name, mini = null, ...extra) => {
   const value = el("dd", { class: "tile-value" }), sub = el("dd", { class: "tile-sub" });
   const node = el("div", { class: `tile tile-${name}${mini ? " has-mini" : ""}` }, el("dt", {}, say(`tile.${name}`)), value, sub, ...(mini ? [el("dd", { class: "tile-mini" }, mini.node)] : []), ...extra);
+  value.textContent = UNKNOWN;
   return { node, set: (shown, said = "") => { text(value, shown); text(sub, said); }, value, sub, mini };
 };
 
@@ -45,7 +46,7 @@ export const strip = (gate) => {
       const fails = failures(figures);
       failed.set(count(fails), figures.requests ? say("tile.failed.sub", { share: share(fails / figures.requests) }) : "");
       attribute(failed.node, "data-grade", isFailing(figures) ? "bad" : null);
-      refused.set(count(refusals(figures)), codes.filter((each) => each.count > 0).slice(0, 2).map((each) => `${each.code} ${count(each.count)}`).join(" · "));
+      refused.set(count(refusals(figures)), codes.filter((each) => each.count > 0).slice(0, 2).map((each) => `${each.code} ${count(each.count)}`).join(", "));
       saved.mini.update(figures.reuse_rate);
       for (const each of [requests, times, reuse]) each.mini.update(figures.points);
       if (gate) updateBorder(borders, shield, alarms, engines);
@@ -60,5 +61,5 @@ const updateBorder = (tile, shield, alarms, engines) => {
   attribute(shield.lastChild, "d", MARKS[state] ?? "M8 12h8");
   const proven = engines.filter((engine) => engine.up).length;
   const sub = state === "alarm" ? rung.map((alarm) => sayNamed("check", alarm.check)).join(" · ") : say("tile.border.sub", { up: count(proven), all: count(engines.length) });
-  tile.set(state === null ? "–" : say(`tile.border.${state}`), sub);
+  tile.set(state === null ? UNKNOWN : say(`tile.border.${state}`), sub);
 };

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -28,14 +29,16 @@ class Desk:
     change: Callable[[Json], Json] = lambda data: data
     assets: Mapping[str, bytes] = field(default_factory=dict)  # in place of a file of that name
     asked: list[str] = field(default_factory=list)
-    violations: list[str] = field(default_factory=list)
     unchanged: int = 0
+    keys: list[str] = field(default_factory=list)
+    open: asyncio.Event = field(default_factory=asyncio.Event)  # until it is set, no data comes
     url: str = ""
 
 
 @asynccontextmanager
 async def served_pages() -> AsyncIterator[Desk]:
     desk = Desk()
+    desk.open.set()
     runner = web.AppRunner(_application(desk), access_log=None)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -56,23 +59,24 @@ def _application(desk: Desk) -> web.Application:
         return _asset(desk, request.match_info["name"])
 
     async def overview(request: web.Request) -> web.Response:
-        return _data(desk, request, figures.overview(request.query["window"], now=desk.now, cast=desk.cast))
+        return await _data(desk, request, figures.overview(request.query["window"], now=desk.now, cast=desk.cast))
 
     async def scope(request: web.Request) -> web.Response:
         workspace, project = request.match_info["workspace"], request.match_info["project"]
-        return _data(
+        return await _data(
             desk, request, figures.scope(workspace, project, request.query["window"], now=desk.now, cast=desk.cast)
         )
 
     async def one(request: web.Request) -> web.Response:
         found = {(w, p): figures.scope(w, p, "1h", now=desk.now, cast=desk.cast) or {} for w, p, *_ in desk.cast[:20]}
-        return _data(desk, request, figures.find(found, request.match_info["request_id"]))
+        return await _data(desk, request, figures.find(found, request.match_info["request_id"]))
 
     application = web.Application()
     application.add_routes([
-        web.get("/", shell), web.get("/scopes/{workspace}/{project}", shell), web.get("/requests/{request_id}", shell),
+        web.get("/", shell), web.get("/scopes/{workspace:[^/]+}/{project:[^/]+}", shell),
+        web.get("/requests/{request_id}", shell),
         web.get("/assets/{name}", asset), web.get("/api/overview", overview),
-        web.get("/api/scopes/{workspace}/{project}", scope), web.get("/api/requests/{request_id}", one),
+        web.get("/api/scopes/{workspace:[^/]+}/{project:[^/]+}", scope), web.get("/api/requests/{request_id}", one),
     ])  # fmt: skip
     return application
 
@@ -85,8 +89,10 @@ def _asset(desk: Desk, name: str) -> web.Response:
     return web.Response(body=desk.assets.get(name, found.body), headers=headers)
 
 
-def _data(desk: Desk, request: web.Request, data: Json | None) -> web.Response:
+async def _data(desk: Desk, request: web.Request, data: Json | None) -> web.Response:
     desk.asked.append(request.path_qs)
+    desk.keys.append(request.headers["X-Saltgate-Key"])
+    await desk.open.wait()
     if desk.down:
         assert request.transport is not None
         request.transport.abort()

@@ -1,0 +1,217 @@
+"""What somebody sees of the whole gate, in a real browser."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+
+import pytest
+
+from tests.parts.chromium_profiles import Chromium
+from tests.proxy.pages import figures
+from tests.proxy.pages.looking import DRAWN, ROWS, UNKNOWN, look
+from tests.proxy.pages.served import Desk, Json
+
+pytestmark = pytest.mark.process
+
+
+async def test_three_seconds_tell_what_matters(chromium: Chromium, desk: Desk) -> None:
+    somebody = await look(chromium, desk, "/?window=6h")
+    total = figures.overview("6h")["total"]
+    assert await somebody.see(".lead") == "4 projects want a look."
+    assert await somebody.see(".tile-border .tile-value") == "Intact"
+    assert await somebody.see(".tile-saved .tile-value") == f"{total['reused_tokens'] / 1e6:.0f}M"
+    assert "h" in await somebody.see(".tile-saved .tile-sub")
+    assert await somebody.see(".tile-ttft .tile-value") == f"{total['ttft_p50'] * 1e3:.0f} ms"
+    assert await somebody.see(".tile-reuse .tile-value") == f"{total['reuse_rate']:.0%}"
+    assert await somebody.see(".tile-requests .tile-sub") == f"{total['requests']:,} in 6 hours"
+    # What needs a look is first: the one that fails, and its workspace above it.
+    assert (await somebody.all(".scopes tbody .scope"))[:2] == ["globex", "code-review"]
+    why = await somebody.all(".scopes .why:not(:empty)")
+    assert [text.split(":")[0].split(" ")[-1] for text in why] == ["fail", "fell", "Slower", "refused"]
+    assert await somebody.page.asked("document.querySelectorAll('.scopes tbody path[d]').length") > 50
+    assert somebody.complaints() == []
+    assert await somebody.page.asked("violations") == []
+
+
+async def test_new_data_shows_in_place(chromium: Chromium, desk: Desk) -> None:
+    somebody = await look(chromium, desk)
+    await somebody.page.until("document.querySelector('#pulse').dataset.kind === 'live'")
+    await somebody.page.asked("document.querySelectorAll('.tile, .scopes tbody tr').forEach((e) => { e.same = true; })")
+    await somebody.page.asked("getSelection().selectAllChildren(document.querySelector('.lead'))")
+
+    def later(data: Json) -> Json:
+        data["total"]["open_streams"] = 4321
+        return data
+
+    desk.change = later
+    await somebody.page.until("document.querySelector('.tile-open .tile-value').textContent === '4,321'")
+    assert await somebody.page.asked("[...document.querySelectorAll('.tile, .scopes tbody tr')].every((e) => e.same)")
+    assert await somebody.page.asked("getSelection().toString()") == "4 projects want a look."
+    # What did not change is not sent again.
+    before = desk.unchanged
+    async with asyncio.timeout(30):
+        while desk.unchanged < before + 2:
+            await asyncio.sleep(0.1)
+    assert await somebody.page.asked("document.querySelector('#pulse').dataset.kind") == "live"
+
+
+async def test_nobody_looks_so_nothing_is_asked(chromium: Chromium, desk: Desk) -> None:
+    somebody = await look(chromium, desk)
+    await somebody.page.asked(
+        "Object.defineProperty(document, 'hidden', {value: true, configurable: true});"
+        "document.dispatchEvent(new Event('visibilitychange'))"
+    )
+    await asyncio.sleep(1)
+    asked = len(desk.asked)
+    await asyncio.sleep(7)  # two times as long as it asks otherwise
+    assert len(desk.asked) == asked
+    await somebody.page.asked("delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))")
+    async with asyncio.timeout(20):
+        while len(desk.asked) == asked:
+            await asyncio.sleep(0.05)
+
+
+async def test_what_is_unknown_is_never_a_zero(chromium: Chromium, desk: Desk) -> None:
+    unknown = dict.fromkeys(("ttft_p50", "ttft_p95", "reuse_rate", "reuse_rate_before", "prefill_seconds_saved"))
+
+    def nothing_known(data: Json) -> Json:
+        for each in (data["total"], *data["workspaces"], *(p for w in data["workspaces"] for p in w["projects"])):
+            each |= unknown
+            each["points"] |= {name: [None] * 60 for name in ("ttft_p50", "ttft_p95", "reuse_rate")}
+        data["alarms"] = data["engines"] = []
+        return data
+
+    desk.change = nothing_known
+    somebody = await look(chromium, desk)
+    for tile in ("ttft", "reuse", "border"):
+        assert await somebody.see(f".tile-{tile} .tile-value") == UNKNOWN
+    assert UNKNOWN in await somebody.see(".tile-saved .tile-sub")
+    assert set(await somebody.all(".scopes .rate")) == {UNKNOWN}
+    assert set(await somebody.all(".scopes td.c-ttft .pair > span")) == {UNKNOWN}
+    assert "NaN" not in await somebody.page.text()
+    assert somebody.complaints() == []
+
+
+async def test_nothing_happened_yet(chromium: Chromium, desk: Desk) -> None:
+    def quiet(data: Json) -> Json:
+        none = figures.together([figures.figures("a", "b", 0.0, 0.0, 0.0, None, step=60.0)])
+        data |= {"workspaces": [], "total": none | {"reuse_rate": None, "reuse_rate_before": None}, "refusals": []}
+        return data
+
+    desk.change = quiet
+    somebody = await look(chromium, desk, until="document.querySelector('[data-notice=empty]')?.checkVisibility()")
+    assert await somebody.see(".tile-saved .tile-value") == UNKNOWN
+    assert await somebody.see(".tile-open .tile-value") == "0"
+    assert not await somebody.page.asked("document.querySelector('.scopes').checkVisibility()")
+    assert "Nothing was refused." in await somebody.page.text()
+
+
+async def test_an_alarm_cannot_be_missed(chromium: Chromium, desk: Desk) -> None:
+    somebody = await look(chromium, desk)
+    assert await somebody.page.asked("document.querySelector('#alarms').textContent") == ""
+
+    def rung(data: Json) -> Json:
+        data["alarms"] = [{"check": "salt_in_answer", "count": 2, "last": data["now"]}]
+        return data
+
+    desk.change = rung
+    await somebody.page.until("document.querySelector('.banner.alarm') !== null")
+    assert "A salt stood in an engine's answer: 2 times, last at 1 Dec" in (await somebody.see("#alarms")).replace(
+        "Dec 1", "1 Dec"
+    )
+    assert await somebody.page.asked("document.querySelector('#alarms').getAttribute('role')") == "alert"
+    assert await somebody.page.asked("document.title") == "Alarm! saltgate"
+    assert await somebody.page.asked("document.querySelector('#icon').getAttribute('href')") == "/assets/icon-alarm.svg"
+    assert await somebody.see(".tile-border .tile-value") == "Alarm"
+    shown = "document.querySelector('.banner.alarm').getBoundingClientRect()"
+    assert await somebody.page.asked(f"{shown}.top < 100 && {shown}.width > 1000")
+
+
+async def test_an_engine_that_is_not_proven_shows_at_the_border(chromium: Chromium, desk: Desk) -> None:
+    def failed(data: Json) -> Json:
+        data["engines"][1]["proofs"]["chat"] = "failed"
+        return data
+
+    desk.change = failed
+    somebody = await look(chromium, desk)
+    assert await somebody.see(".tile-border .tile-value") == "Not proven"
+
+
+async def test_a_thousand_scopes_for_a_day(chromium: Chromium, desk: Desk) -> None:
+    desk.cast = figures.many(1000)
+    somebody = await look(chromium, desk, "/?window=24h")
+    assert await somebody.page.asked(ROWS) == 40
+    assert await somebody.see(".card > .quiet") == "Show all 1,100 rows"
+    # A few dozen rows a frame, so that the page answers meanwhile.
+    await somebody.page.asked(
+        "window.made = [];"
+        "new MutationObserver((list) => made.push(list.flatMap((each) => [...each.addedNodes]).length))"
+        ".observe(document.querySelector('.scopes tbody'), {childList: true});"
+        "window.longest = 0; document.querySelector('.card > .quiet').click()"
+    )
+    await somebody.page.until(f"{ROWS} === 1100")
+    assert max(await somebody.page.asked("made")) <= 40
+    print(f"longest task while 1,100 rows were made: {await somebody.page.asked('longest')} ms")
+    await somebody.page.asked(
+        "const f = document.querySelector('#filter'); f.value = 'customer-042/'; f.dispatchEvent(new Event('input'))"
+    )
+    await somebody.page.until(f"{ROWS} === 11")
+    assert await somebody.see(".card-head [role=status]") == "10 projects"
+
+
+async def test_rows_keep_their_places_while_somebody_is_in_them(chromium: Chromium, desk: Desk) -> None:
+    somebody = await look(chromium, desk)
+    await somebody.page.asked("document.querySelector('a.scope').focus()")
+    order = await somebody.all(".scopes tbody .scope")
+
+    def turned(data: Json) -> Json:
+        for each in data["workspaces"]:
+            each["projects"].reverse()
+            for project in each["projects"]:
+                project["outcomes"] = {"ok": project["requests"]}
+                project["open_streams"] = 77
+        return data
+
+    desk.change = turned
+    members = "[...document.querySelectorAll('.member td.c-open')]"
+    await somebody.page.until(f"{members}.length > 5 && {members}.every((each) => each.textContent === '77')")
+    assert await somebody.all(".scopes tbody .scope") == order
+    await somebody.page.asked("document.activeElement.blur()")
+    names = "[...document.querySelectorAll('.scopes tbody .scope')].map((each) => each.textContent).join()"
+    await somebody.page.until(f"{names} !== {json.dumps(','.join(order))}")
+
+
+@pytest.mark.parametrize("column", ["requests", "failed", "ttft", "reuse", "saved", "open"])
+async def test_a_column_sorts(chromium: Chromium, desk: Desk, column: str) -> None:
+    desk.cast = [(f"w{n}", "p", *figures.CAST[n][2:]) for n in range(12)]
+    somebody = await look(chromium, desk)
+    await somebody.page.click(f"th.c-{column} button")
+    assert (
+        await somebody.page.asked(f"document.querySelector('th.c-{column}').getAttribute('aria-sort')") == "descending"
+    )
+    value: Callable[[Json], float] = {
+        "requests": lambda p: p["requests"],
+        "failed": lambda p: p["outcomes"]["engine_failed"] + p["outcomes"]["truncated"],
+        "ttft": lambda p: p["ttft_p95"], "reuse": lambda p: p["reuse_rate"], "saved": lambda p: p["reused_tokens"],
+        "open": lambda p: p["open_streams"],
+    }[column]  # fmt: skip
+    data = figures.overview("1h", cast=desk.cast)["workspaces"]
+    ranked = sorted(data, key=lambda w: (-value(w["projects"][0]), -w["requests"]))
+    assert await somebody.all(".scopes .scope .of") == [each["workspace"] for each in ranked]
+
+
+async def test_the_window_stays_from_page_to_page(chromium: Chromium, desk: Desk) -> None:
+    somebody = await look(chromium, desk)
+    await somebody.page.click("#window-24h")
+    await somebody.page.until("document.querySelector('.tile-requests .tile-sub').textContent.endsWith('24 hours')")
+    assert await somebody.page.asked("location.search") == "?window=24h"
+    assert "/api/overview?window=24h" in desk.asked
+    await somebody.page.until("document.querySelector('a.scope').getAttribute('href').endsWith('window=24h')")
+    await somebody.page.go(desk.url)
+    await somebody.page.until(DRAWN)
+    assert await somebody.page.asked("document.querySelector('#window-24h').checked")
+    await somebody.page.go(f"{desk.url}/?window=century")
+    await somebody.page.until(DRAWN)
+    assert await somebody.page.asked("document.querySelector('#window-24h').checked")
