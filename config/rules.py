@@ -47,6 +47,7 @@ from config.settings import (
     Tokens,
     TrustedFront,
 )
+from config.telemetry_rules import faults_of_telemetry
 from config.timeout_rules import faults_of_model_timeouts
 from config.token_rules import faults_of_administrators, faults_of_tokens
 
@@ -383,17 +384,11 @@ def _isolation_rules(parts: Parts) -> Iterator[Fault]:
     yield from faults_of_rules(parts.isolation_rules, parts.faulty_isolation_rules)
 
 
-def _telemetry_endpoint(parts: Parts) -> Iterator[Fault]:
-    url = parts.telemetry.otlp_endpoint if parts.telemetry is not None else None
-    if url is None:
-        return
-    try:
-        web_address(url)
-    except ValueError as error:
-        yield Fault("telemetry.otlp_endpoint", str(error))
-        return
-    if "?" in url or "#" in url:
-        yield Fault("telemetry.otlp_endpoint", "leave out the query and fragment")
+def _telemetry(parts: Parts) -> Iterator[Fault]:
+    if parts.telemetry is not None:
+        known = {issuer.issuer for issuer in parts.issuers.values()}
+        proxies = parts.proxies is None or bool(parts.proxies.trusted)
+        yield from faults_of_telemetry(parts.telemetry, issuers=known, proxies=proxies)
 
 
 def _administrators(parts: Parts) -> Iterator[Fault]:
@@ -447,7 +442,7 @@ _RULES: Final[tuple[Callable[[Parts], Iterator[Fault]], ...]] = (
     _gates,
     _fronts,
     _isolation_rules,
-    _telemetry_endpoint,
+    _telemetry,
     _administrators,
     _tokens,
     _proxies,

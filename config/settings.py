@@ -449,16 +449,61 @@ class Timeouts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScopeTraces:
+    """The share of traces that are kept of a workspace, or of one of its projects. A project's own counts before its
+    workspace's.
+    """
+
+    workspace: Text  # The workspace's name in the directory.
+    project: Text | None = None  # One of its projects. Absent: all that have no entry of their own.
+    trace_ratio: Share  # As `telemetry.trace_ratio`.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrustedCaller:
+    """A caller whose traces go on here, such as an application's own backend: the span that he names in `traceparent`
+    becomes the parent of saltgate's, whether he records the trace decides whether saltgate and the engine do, and his
+    `tracestate` goes on to the engine. Who is trusted can have every request of his recorded, and can put spans into
+    any trace whose id he knows. `traceparent` of anybody else becomes a link to a trace of saltgate's own. Exactly one
+    of `client` and `subject`.
+    """
+
+    issuer: Text  # One of [[issuers]].
+    client: Text | None = None  # Whoever comes with this client, as the field `client` of the log line tells it.
+    subject: Text | None = None  # One caller, as `saltgate explain` names him.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Telemetry:
-    """OpenTelemetry. Without an endpoint nothing is exported; metrics are always at /metrics."""
+    """OpenTelemetry. Without an endpoint nothing is exported; metrics are always at /metrics. What each measure means
+    is told in `observability/definitions.md`.
+    """
 
     otlp_endpoint: BaseUrl | None = None  # OTLP/HTTP base address, for example http://127.0.0.1:4318.
-    otlp_headers: SecretValue | None = None  # Lines of `name: value`, sent with each export.
+    # Lines of `name: value`, sent with each export and nowhere else: a collector that redirects is not followed.
+    otlp_headers: SecretValue | None = None
+    otlp_ca: ReadableFile | None = None  # PEM file of the collector's private authority.
     service_name: Text = "saltgate"  # Resource attribute service.name.
     # Do the spans and lines of requests tell the client's address (`client.address`)? Off, because it is a person's,
     # and what saltgate keeps of a request names no person. The person's subject is in none of them either.
     client_address: Flag = False
-    trace_ratio: Share = 1.0  # The share of ordinary requests whose trace is kept, 0 to 1; failed ones always are.
+    # With this key, 32 bytes or more, spans and lines tell a pseudonym of the caller (`user.hash`): HMAC-SHA-256 of
+    # issuer and subject. The same person has the same one as long as the key is; without it nobody can tell whose it
+    # is. Absent: none is told.
+    user_hash_key: SecretValue | None = None
+    # The share of ordinary requests whose trace is kept, 0 to 1. Failed and slow ones always are, but the engine only
+    # makes a span of its own for this share: it is asked before anybody knows how a request will end.
+    trace_ratio: Share = 1.0
+    scopes: tuple[ScopeTraces, ...] = ()  # Where another share is kept.
+    slow_first_token: DurationOrZero = 5.0  # A stream whose first token takes so long is slow; "0s": none is.
+    slow_request: DurationOrZero = 0.0  # So is any request that takes so long in all; "0s": none is.
+    trusted_callers: tuple[TrustedCaller, ...] = ()  # Whose traces go on here.
+    # Do the traces of whatever comes from one of `[proxies] trusted` go on here, too? They must begin a trace for each
+    # request, or take `traceparent` out of what clients send: else every client is trusted with it.
+    trusted_proxies: Flag = False
+    # OpenTelemetry's names for what a model call is are being changed. "1.41" are those that backends know now, "dev"
+    # those of their new repository (semantic-conventions-genai). `saltgate.*` never changes with it.
+    genai_conventions: Literal["1.41", "dev"] = "1.41"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

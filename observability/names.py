@@ -1,8 +1,7 @@
 """Every name that leaves the process: span attributes, metrics, outcomes, stages, log fields.
 
 `saltgate.*` and `saltgate_*` are ours and stable. The HTTP names are OpenTelemetry semantic conventions 1.44, stable.
-The GenAI names are those of 1.41, all of status Development and since moved to a repository of their own, hence spelled
-here instead of imported: a rename upstream is then a decision of ours, in one place.
+Their names for a model call, which are not, are in `genai.py`. What each measure means is told in `definitions.md`.
 """
 
 from __future__ import annotations
@@ -98,26 +97,6 @@ ERROR_TYPE: Final = "error.type"
 HTTP_METHODS: Final = frozenset({"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"})
 HTTP_METHOD_OTHER: Final = "_OTHER"
 
-# GenAI attributes, on the CLIENT span only: on both, a backend that sums tokens would count them twice.
-GEN_AI_OPERATION_NAME: Final = "gen_ai.operation.name"
-GEN_AI_PROVIDER_NAME: Final = "gen_ai.provider.name"
-GEN_AI_REQUEST_MODEL: Final = "gen_ai.request.model"
-GEN_AI_REQUEST_STREAM: Final = "gen_ai.request.stream"
-GEN_AI_RESPONSE_ID: Final = "gen_ai.response.id"
-GEN_AI_RESPONSE_FINISH_REASONS: Final = "gen_ai.response.finish_reasons"
-GEN_AI_RESPONSE_TIME_TO_FIRST_CHUNK: Final = "gen_ai.response.time_to_first_chunk"
-GEN_AI_USAGE_INPUT_TOKENS: Final = "gen_ai.usage.input_tokens"
-GEN_AI_USAGE_CACHE_READ_INPUT_TOKENS: Final = "gen_ai.usage.cache_read.input_tokens"
-GEN_AI_USAGE_OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
-
-# GenAI's word for what an endpoint does; Responses and Messages are chats with another form.
-GEN_AI_OPERATIONS: Final = {
-    "chat": "chat",
-    "completions": "text_completion",
-    "responses": "chat",
-    "messages": "chat",
-    "embeddings": "embeddings",
-}
 # What is answered without computing a prompt: its tokens are nobody's usage.
 OPERATIONS_WITHOUT_USAGE: Final = frozenset({"count_tokens"})
 
@@ -131,6 +110,7 @@ UNIT: Final = "saltgate.unit"
 # The names of the isolation rules that found something in the request, never what they found.
 NARROWED_BY: Final = "saltgate.narrowed_by"
 MODEL: Final = "saltgate.model"
+ENGINE: Final = "saltgate.engine"
 ISSUER: Final = "saltgate.issuer"
 CLIENT: Final = "saltgate.client"
 AUTH_METHOD: Final = "saltgate.auth.method"
@@ -144,10 +124,18 @@ REUSED_PROMPT_TOKENS: Final = "saltgate.reused_prompt_tokens"
 OUTPUT_TOKENS: Final = "saltgate.output_tokens"
 TIME_TO_FIRST_TOKEN: Final = "saltgate.time_to_first_token"  # noqa: S105 - a name
 TIME_TO_FIRST_TOKEN_KIND: Final = "saltgate.time_to_first_token.kind"  # noqa: S105 - a name
+TIME_TO_FIRST_VISIBLE: Final = "saltgate.time_to_first_visible"
+UPSTREAM_TIME_TO_FIRST_TOKEN: Final = "saltgate.upstream_time_to_first_token"  # noqa: S105 - a name
+TIME_PER_OUTPUT_TOKEN: Final = "saltgate.time_per_output_token"  # noqa: S105 - a name
+LARGEST_GAP: Final = "saltgate.largest_gap"
+HELD: Final = "saltgate.held"
+EVENTS: Final = "saltgate.events"
+BYTES_IN: Final = "saltgate.bytes_in"
 BYTES_OUT: Final = "saltgate.bytes_out"
 STAGE_PREFIX: Final = "saltgate.stage."
-# `tail`: kept because it failed, although the trace flag sent to the engine said no; the engine has no span of it.
-SAMPLING: Final = "saltgate.sampling"
+USER_HASH: Final = "user.hash"
+# `failure` or `slow`: kept for that, although the trace flag sent to the engine said no; the engine has no span of it.
+KEPT_FOR: Final = "saltgate.kept_for"
 
 # Metrics (contract section 8, then what it calls per-model histograms, then the gate's own state).
 REQUESTS: Final = "saltgate_requests_total"

@@ -6,11 +6,9 @@ process and handed to the observers twice: when the request goes up to the engin
 
 from __future__ import annotations
 
-import re
 import secrets
 from asyncio import CancelledError
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Protocol, Self
 
@@ -22,8 +20,11 @@ from observability.names import (
     Stage,
     TokenKind,
 )
+from observability.pseudonym import pseudonym
 from observability.redaction import error_stack
 from observability.rhythm import Rhythm
+from observability.shares import Shares
+from observability.trace_context import RANDOM, SAMPLED, TraceContext, trace_context, trace_state
 
 Clock = Callable[[], int]  # Nanoseconds.
 
@@ -40,21 +41,12 @@ class Observer(Protocol):
         """The request has ended and `record.outcome` is set. Called once a request, in whatever way it ends."""
 
 
-@dataclass(frozen=True, slots=True)
-class LinkedContext:
-    """Where a caller says that he comes from: linked to, never trusted as a parent."""
-
-    trace_id: int
-    span_id: int
-    trace_flags: int
-
-
 class Recorder:
     """Opens records. One a worker, made after the fork.
 
     `monotonic_ns` and `wall_ns` are the clocks; every time that the gate hands in is of the same monotonic clock.
-    `trace_ratio` is the share of traces, by trace id, whose flag says "sampled" upstream and whose spans are kept even
-    if nothing failed. `url_scheme` is what clients use to reach the gate.
+    `shares` says of which traces the flag says "sampled" upstream: their spans are kept even if nothing failed.
+    With a `user_hash_key` they tell the caller's pseudonym. `url_scheme` is what clients use to reach the gate.
     """
 
     GATHERED: Final = 16
@@ -66,7 +58,8 @@ class Recorder:
         *,
         monotonic_ns: Clock,
         wall_ns: Clock,
-        trace_ratio: float = 1.0,
+        shares: Shares | None = None,
+        user_hash_key: bytes | None = None,
         url_scheme: str = "http",
         later: Callable[[Callable[[], None]], object] | None = None,
     ) -> None:
@@ -81,9 +74,9 @@ class Recorder:
         self.monotonic_ns = monotonic_ns
         self.wall_ns = wall_ns
         self.url_scheme = url_scheme
+        self.shares = shares or Shares()
+        self.user_hash_key = user_hash_key
         self._noise, self._at = b"", 0
-        # The rule of OpenTelemetry's TraceIdRatioBased, so that an engine with the same ratio decides alike.
-        self._bound = round(trace_ratio * (1 << 64))
 
     def request(self, *, method: str, route: str | None) -> Record:
         """The record of one request, to be used in a `with`.
@@ -121,9 +114,6 @@ class Recorder:
         self._at += size
         return self._noise[self._at - size : self._at]
 
-    def is_sampled(self, trace_id: int) -> bool:
-        return trace_id & _LOW_64_BITS < self._bound
-
 
 def _tell(untold: Sequence[tuple[Record, bool]], observers: Sequence[Observer]) -> None:
     """Observer by observer, which is quicker than request by request."""
@@ -151,7 +141,9 @@ class Record:
     """
 
     # On the class, so that a new record sets only what it has.
-    linked: LinkedContext | None = None
+    linked: TraceContext | None = None
+    parent: TraceContext | None = None
+    tracestate = ""
     client_address: str | None = None
     issuer: str | None = None
     subject: str | None = None
@@ -169,6 +161,7 @@ class Record:
     requested_model: str | None = None
     model: str | None = None
     stream = False
+    engine: str | None = None
     engine_address: str | None = None
     engine_port: int | None = None
     sent_ns: int | None = None
@@ -182,6 +175,8 @@ class Record:
     prompt_tokens: int | None = None
     reused_tokens: int | None = None
     output_tokens: int | None = None
+    cache_written_tokens: int | None = None
+    reasoning_tokens: int | None = None
     bytes_received: int | None = None
     bytes_sent = 0
     finish_reasons: tuple[str, ...] = ()
@@ -207,7 +202,7 @@ class Record:
         self.server_span_id = int.from_bytes(noise[16:24], "big") or 1
         self.client_span_id = int.from_bytes(noise[24:32], "big") or 1
         self.request_id = "req_" + noise[32:].hex()
-        self.sampled = recorder.is_sampled(self.trace_id)
+        self.sampled = recorder.shares.hold(self.trace_id)
         # In the order in which they ended; nanoseconds of the recorder's clock.
         self.intervals: list[tuple[Stage, int, int]] = []
 
@@ -223,15 +218,30 @@ class Record:
     @property
     def traceparent(self) -> str:
         """The W3C `traceparent` to send upstream: the engine's span becomes a child of our CLIENT span."""
-        return f"00-{self.trace_id:032x}-{self.client_span_id:016x}-{'01' if self.sampled else '00'}"
+        flags = SAMPLED if self.sampled else 0
+        if self.parent is not None:
+            flags |= self.parent.flags & RANDOM
+        return f"00-{self.trace_id:032x}-{self.client_span_id:016x}-{flags:02x}"
 
     def came_from(self, address: str | None) -> None:
         """The client's address, where it is known and the operator wants it told."""
         self.client_address = address
 
-    def link(self, traceparent: str) -> None:
-        """A client's own `traceparent` becomes a link. One that W3C Trace Context calls invalid is ignored."""
-        self.linked = _linked_context(traceparent)
+    def link(self, traceparents: Sequence[str]) -> None:
+        """The lines of a client's own `traceparent` become a link. What W3C Trace Context calls invalid is ignored."""
+        if traceparents:
+            self.linked = trace_context(traceparents)
+
+    def continue_trace(self, tracestates: Sequence[str]) -> None:
+        """He is trusted with it: his span becomes the parent of ours, his decision to record it is ours, and the lines
+        of his `tracestate` go up. To be said before `sent`; without a link it says nothing.
+        """
+        if self.linked is None:
+            return
+        self.parent, self.linked = self.linked, None
+        self.trace_id = self.parent.trace_id
+        self.sampled = self.parent.sampled
+        self.tracestate = trace_state(tracestates)
 
     def stage(self, name: Stage, began_ns: int) -> int:
         """A stage of the gate has ended, which began at `began_ns` of the recorder's clock; returns when it ended."""
@@ -264,6 +274,8 @@ class Record:
         self.workspace = workspace
         self.project = project
         self.collection = collection
+        if self._recorder.shares.differ and self.parent is None:
+            self.sampled = self._recorder.shares.hold_in(self.trace_id, workspace, project)
         self.unit = _without_subject(unit) if unit is not None else self.unit
 
     def narrowed(self, rules: tuple[str, ...]) -> None:
@@ -329,18 +341,41 @@ class Record:
         """The whole body of the request came, which has so many bytes."""
         self.bytes_received = count
 
-    def used(self, prompt: int, reused: int | None = None, output: int | None = None) -> None:
-        """The engine's own count. None: it did not say. A count that cannot be true counts as not said."""
+    def used(
+        self,
+        prompt: int,
+        reused: int | None = None,
+        output: int | None = None,
+        *,
+        cache_written: int | None = None,
+        reasoning: int | None = None,
+    ) -> None:
+        """The engine's own count. None: it did not say. A count that cannot be true counts as not said.
+
+        `reused` and `cache_written` are parts of the prompt, `reasoning` is one of the output.
+        """
         self.prompt_tokens = _count(prompt)
         self.output_tokens = _count(output)
         self.reused_tokens = _count(reused)
         if self.reused_tokens is not None and self.reused_tokens > (self.prompt_tokens or 0):
             self.reused_tokens = None
+        if cache_written is not None:
+            self.cache_written_tokens = _count(cache_written)
+        if reasoning is not None:
+            self.reasoning_tokens = _count(reasoning)
 
     def finish_reason(self, reason: str) -> None:
         """Why a choice ended, in the engine's word. One each choice; more than 8 are not kept."""
         if len(self.finish_reasons) < _MAX_CHOICES:
             self.finish_reasons = (*self.finish_reasons, _text(reason, 32))
+
+    @property
+    def user_hash(self) -> str | None:
+        """The caller's pseudonym; None where the operator wants none, or nobody is known."""
+        key = self._recorder.user_hash_key
+        if key is None or self.issuer is None or self.subject is None:
+            return None
+        return pseudonym(key, self.issuer, self.subject)
 
     @property
     def response_id(self) -> str | None:
@@ -457,7 +492,6 @@ class Record:
             self.ended("ok")
 
 
-_LOW_64_BITS: Final = (1 << 64) - 1
 _SERVER_FAULT: Final = 500
 _MAX_CHOICES: Final = 8
 _NO_ERROR: Final = frozenset({"ok", "refused", "client_gone"})
@@ -466,19 +500,8 @@ _OUTCOME_OF_CODE: Final[dict[str, Outcome]] = {
     "engine_timeout": "engine_timeout",
     "gate_error": "gate_error",
 }
-# W3C Trace Context, section 3.2.2: a later version may append fields, version ff and zero ids are invalid.
-_TRACEPARENT: Final = re.compile(
-    r"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(-[\x21-\x7e]*)?"
-)
 # The largest whole number that every JSON reader has exactly.
 _MAX_COUNT: Final = (1 << 53) - 1
-
-
-def _linked_context(traceparent: str) -> LinkedContext | None:
-    match = _TRACEPARENT.fullmatch(traceparent)
-    if match is None or (match[1] == "00" and match[5] is not None):
-        return None
-    return LinkedContext(int(match[2], 16), int(match[3], 16), int(match[4], 16))
 
 
 def _without_subject(unit: str) -> str:

@@ -9,9 +9,11 @@ from typing import Final
 
 SAFE_KEYS: Final = frozenset(
     {
+        "cache_written_tokens",
         "key_id",
         "output_tokens",
         "prompt_tokens",
+        "reasoning_tokens",
         "reused_tokens",
         "salt_epoch",
         "salt_fingerprint",

@@ -6,24 +6,27 @@ A span is never open while somebody waits: the record holds the times and the id
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
 
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.trace import (
     Link,
+    NonRecordingSpan,
     SpanContext,
     SpanKind,
     Status,
     StatusCode,
     TraceFlags,
     Tracer,
+    TraceState,
     set_span_in_context,
 )
 
-from observability import names
+from observability import genai, names
+from observability.keeping import ENGINE_FAULTS, Kept, is_failure
 from observability.record import Record
+from observability.trace_context import TraceContext
 
 Attribute = str | bool | int | float | tuple[str, ...]
 
@@ -51,17 +54,21 @@ class PresetIds(IdGenerator):
         return self.span_id
 
 
-def is_kept(record: Record) -> bool:
-    """Whether the request's spans are exported: a failure always, else by the share that `record.sampled` drew."""
-    return record.sampled or _is_failure(record)
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """What the settings say of how spans are written. `providers` are the engines' kinds, by their names."""
+
+    genai: genai.Conventions = "1.41"
+    providers: Mapping[str, str] = field(default_factory=dict)
 
 
-def server_span(record: Record) -> SpanText:
+def server_span(record: Record, kept: Kept) -> SpanText:
     """The SERVER span. HTTP conventions: a 4xx is the caller's, so no error; nor is a caller who left."""
-    failed = _is_failure(record)
+    failed = is_failure(record)
     attributes = {
         names.HTTP_REQUEST_METHOD: record.method,
         names.CLIENT_ADDRESS: record.client_address,
+        names.USER_HASH: record.user_hash,
         names.URL_SCHEME: record.url_scheme,
         names.HTTP_ROUTE: record.route,
         names.URL_PATH: _path(record),
@@ -77,49 +84,57 @@ def server_span(record: Record) -> SpanText:
         names.AUTH_METHOD: record.auth_method,
         names.REFUSAL_CODE: record.refusal_code,
         names.REFUSAL_REASON: record.refusal_reason,
+        names.BYTES_IN: record.bytes_received,
         names.BYTES_OUT: record.bytes_sent,
-        names.SAMPLING: None if record.sampled else "tail",
+        names.KEPT_FOR: None if kept == "share" else kept,
         **{names.STAGE_PREFIX + stage: seconds for stage, seconds in record.stages.items()},
+        names.STAGE_PREFIX + "relay": record.relay_seconds,
     }
     method = "HTTP" if record.method == names.HTTP_METHOD_OTHER else record.method
     name = method if record.route is None else f"{method} {record.route}"
     return SpanText(name=name, attributes=_known(attributes), failed=failed)
 
 
-def client_span(record: Record) -> SpanText:
+def client_span(record: Record, wording: Wording) -> SpanText:
     """The CLIENT span. An error only where the engine was at fault: a call that we or the client cut is none."""
-    failed = record.outcome in _ENGINE_FAULTS
-    operation = None if record.operation is None else names.GEN_AI_OPERATIONS.get(record.operation, record.operation)
+    failed = record.outcome in ENGINE_FAULTS
+    operation = None if record.operation is None else genai.OPERATIONS.get(record.operation, record.operation)
+    provider = wording.providers.get(record.engine or "", genai.PROVIDER)
     attributes = {
-        names.GEN_AI_OPERATION_NAME: operation,
-        names.GEN_AI_PROVIDER_NAME: PROVIDER,
-        names.GEN_AI_REQUEST_MODEL: record.model,
-        names.GEN_AI_REQUEST_STREAM: record.stream,
-        names.GEN_AI_RESPONSE_ID: record.response_id,
-        names.GEN_AI_RESPONSE_FINISH_REASONS: record.finish_reasons or None,
-        names.GEN_AI_RESPONSE_TIME_TO_FIRST_CHUNK: record.time_to_first_chunk_seconds if record.stream else None,
-        names.GEN_AI_USAGE_INPUT_TOKENS: record.prompt_tokens,
-        names.GEN_AI_USAGE_CACHE_READ_INPUT_TOKENS: record.reused_tokens,
-        names.GEN_AI_USAGE_OUTPUT_TOKENS: record.output_tokens,
+        genai.OPERATION_NAME: operation,
+        genai.PROVIDER_NAME: provider,
+        genai.REQUEST_MODEL: record.model,
+        genai.REQUEST_STREAM: record.stream,
+        genai.RESPONSE_ID: record.response_id,
+        genai.RESPONSE_FINISH_REASONS: record.finish_reasons or None,
+        genai.RESPONSE_TIME_TO_FIRST_CHUNK: record.time_to_first_chunk_seconds if record.stream else None,
+        genai.USAGE_INPUT_TOKENS: record.prompt_tokens,
+        genai.USAGE_CACHE_READ_INPUT_TOKENS: record.reused_tokens,
+        genai.NAMES[wording.genai].usage_cache_write_input_tokens: record.cache_written_tokens,
+        genai.USAGE_OUTPUT_TOKENS: record.output_tokens,
+        genai.USAGE_REASONING_OUTPUT_TOKENS: record.reasoning_tokens,
         names.SERVER_ADDRESS: record.engine_address,
         names.SERVER_PORT: record.engine_port,
         names.ERROR_TYPE: record.error_type if failed else None,
         **_common(record),
-        names.SALT_FINGERPRINT: record.salt_fingerprint,
-        names.SALT_KEY_ID: record.salt_key_id,
-        names.SALT_EPOCH: record.salt_epoch,
+        names.ENGINE: record.engine,
+        names.UPSTREAM_TIME_TO_FIRST_TOKEN: record.upstream_time_to_first_token_seconds,
+        names.TIME_PER_OUTPUT_TOKEN: record.seconds_per_output_token,
+        names.LARGEST_GAP: record.largest_gap_seconds,
+        names.HELD: record.held_seconds,
+        names.EVENTS: record.events,
     }
     name = " ".join(word for word in (operation, record.model) if word)
-    return SpanText(name=name or PROVIDER, attributes=_known(attributes), failed=failed)
+    return SpanText(name=name or provider, attributes=_known(attributes), failed=failed)
 
 
-def write_spans(record: Record, tracer: Tracer, ids: PresetIds) -> None:
+def write_spans(record: Record, kept: Kept, wording: Wording, tracer: Tracer, ids: PresetIds) -> None:
     """Starts and ends both spans at the record's own times; the CLIENT span only if the request went up."""
     ids.trace_id, ids.span_id = record.trace_id, record.server_span_id
-    text = server_span(record)
+    text = server_span(record, kept)
     server = tracer.start_span(
         text.name,
-        context=Context(),
+        context=_context(record),
         kind=SpanKind.SERVER,
         attributes=text.attributes,
         links=_links(record),
@@ -128,7 +143,7 @@ def write_spans(record: Record, tracer: Tracer, ids: PresetIds) -> None:
     end = record.wall_ns(record.ended_ns)
     if record.sent_ns is not None:
         ids.span_id = record.client_span_id
-        call = client_span(record)
+        call = client_span(record, wording)
         client = tracer.start_span(
             call.name,
             context=set_span_in_context(server, Context()),
@@ -144,17 +159,6 @@ def write_spans(record: Record, tracer: Tracer, ids: PresetIds) -> None:
     server.end(end)
 
 
-# Not among the conventions' well-known values; a custom one is allowed.
-PROVIDER: Final = "vllm"
-_ENGINE_FAULTS: Final = frozenset({"engine_failed", "truncated", "engine_timeout"})
-_FAULTS: Final = _ENGINE_FAULTS | {"drained", "gate_error"}
-_SERVER_FAULT: Final = 500
-
-
-def _is_failure(record: Record) -> bool:
-    return record.outcome in _FAULTS or (record.status is not None and record.status >= _SERVER_FAULT)
-
-
 def _common(record: Record) -> dict[str, Attribute | None]:
     return {
         names.REQUEST_ID: record.request_id,
@@ -164,8 +168,12 @@ def _common(record: Record) -> dict[str, Attribute | None]:
         names.COLLECTION: record.collection,
         names.UNIT: record.unit,
         names.NARROWED_BY: record.narrowed_by or None,
+        names.SALT_FINGERPRINT: record.salt_fingerprint,
+        names.SALT_KEY_ID: record.salt_key_id,
+        names.SALT_EPOCH: record.salt_epoch,
         names.TIME_TO_FIRST_TOKEN: record.time_to_first_token_seconds if record.stream else None,
         names.TIME_TO_FIRST_TOKEN_KIND: record.first_token_kind if record.stream else None,
+        names.TIME_TO_FIRST_VISIBLE: record.time_to_first_visible_seconds if record.stream else None,
     }
 
 
@@ -177,11 +185,22 @@ def _path(record: Record) -> str | None:
     return None if "{" in path else path
 
 
+def _context(record: Record) -> Context:
+    """That of a trusted caller's span, else an empty one: then the SERVER span is the root of a trace of its own."""
+    if record.parent is None:
+        return Context()
+    state = TraceState.from_header([record.tracestate]) if record.tracestate else None
+    return set_span_in_context(NonRecordingSpan(_span_context(record.parent, state)), Context())
+
+
 def _links(record: Record) -> list[Link]:
-    if record.linked is None:
-        return []
-    flags = TraceFlags(record.linked.trace_flags)
-    return [Link(SpanContext(record.linked.trace_id, record.linked.span_id, is_remote=True, trace_flags=flags))]
+    return [] if record.linked is None else [Link(_span_context(record.linked))]
+
+
+def _span_context(named: TraceContext, state: TraceState | None = None) -> SpanContext:
+    return SpanContext(
+        named.trace_id, named.span_id, is_remote=True, trace_flags=TraceFlags(named.flags), trace_state=state
+    )
 
 
 def _known(attributes: Mapping[str, Attribute | None]) -> dict[str, Attribute]:

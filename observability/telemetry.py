@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from threading import Lock, Thread
 from typing import Final
 
-from opentelemetry.exporter.otlp.proto.http import Compression
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
@@ -15,74 +15,92 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace import NoOpTracer, Tracer
 
 from config import settings
+from observability.keeping import Slow, slow, why_kept
 from observability.names import SERVICE_INSTANCE_ID, SERVICE_NAME, SERVICE_VERSION
+from observability.otlp import Collector, collector
 from observability.record import Record
-from observability.spans import PresetIds, is_kept, write_spans
+from observability.spans import PresetIds, Wording, write_spans
 
 
 class Telemetry:
     """The span export of one worker, an observer of its records. `start` makes it, after the fork.
 
-    No global provider and no propagator is set: nothing but `Record.traceparent` goes upstream, baggage never.
+    No global provider and no propagator is set: nothing but the record's own trace context goes upstream, baggage
+    never.
     """
 
-    def __init__(self, tracer: Tracer, ids: PresetIds, provider: TracerProvider | None, backlog: Backlog) -> None:
+    def __init__(self, export: Export | None, tracer: Tracer, *, slow: Slow, wording: Wording) -> None:
+        self._export = export
         self._tracer = tracer
-        self._ids = ids
-        self._provider = provider
-        self._backlog = backlog
+        self._slow = slow
+        self._wording = wording
 
     @classmethod
-    def start(cls, settings: settings.Telemetry, *, instance: str, version: str = "") -> Telemetry:
+    def start(
+        cls,
+        settings: settings.Telemetry,
+        *,
+        instance: str,
+        version: str = "",
+        engines: Sequence[settings.Engine] = (),
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> Telemetry:
         """Exports to `settings.otlp_endpoint`; without one nothing is made and nothing is sent.
 
         `instance` is this worker's `service.instance.id`. Raises ValueError if a line of the headers' secret is none.
         """
-        backlog = Backlog(MOST_SPANS)
-        if settings.otlp_endpoint is None:
-            return cls(NoOpTracer(), PresetIds(), None, backlog)
-        ids = PresetIds()
-        provider = TracerProvider(
-            # The record has decided already; an unkept one never gets here.
-            sampler=ALWAYS_ON,
-            resource=_resource(settings, instance, version),
-            id_generator=ids,
-            # The SDK's own handler would hold the exit of a process with a dead collector for 30 seconds.
-            shutdown_on_exit=False,
-        )
-        exporter = OTLPSpanExporter(
-            endpoint=settings.otlp_endpoint.rstrip("/") + "/v1/traces",
-            headers=_headers(settings),
-            timeout=EXPORT_SECONDS,
-            compression=Compression.Gzip,
-        )
-        provider.add_span_processor(_Bounded(exporter, backlog))
-        return cls(provider.get_tracer("saltgate", version or None), ids, provider, backlog)
+        wording = Wording(settings.genai_conventions, {engine.name: engine.kind for engine in engines})
+        place = collector(settings, monotonic)
+        if place is None:
+            return cls(None, NoOpTracer(), slow=slow(settings), wording=wording)
+        export = Export(place, _resource(settings, instance, version))
+        tracer = export.provider.get_tracer("saltgate", version or None)
+        return cls(export, tracer, slow=slow(settings), wording=wording)
 
     def sent(self, record: Record) -> None:
         """Nothing: spans are made at the end."""
 
     def finished(self, record: Record) -> None:
         """Puts the request's spans into the queue, if they are kept."""
-        if self._provider is not None and is_kept(record):
-            write_spans(record, self._tracer, self._ids)
+        if self._export is not None and (kept := why_kept(record, self._slow)) is not None:
+            write_spans(record, kept, self._wording, self._tracer, self._export.ids)
 
     def dropped(self) -> int:
         """How many spans were lost so far: the queue was full, or the collector did not take them."""
-        return self._backlog.dropped()
+        return 0 if self._export is None else self._export.backlog.dropped()
 
     def stop(self, timeout: float = 2.0) -> None:
-        """Sends what is queued, for at most `timeout` seconds; the rest counts as dropped. Blocks, so not in the loop.
+        """Sends what is queued, for `timeout` seconds at most; the rest counts as dropped. Blocks: not in the loop."""
+        if self._export is not None:
+            self._export.stop(timeout)
 
-        The SDK's own shutdown waits 30 seconds for a collector that does not answer, so it runs in a thread that may
+
+class Export:
+    """The SDK's own parts for one worker: spans that are written go through its batches to the collector."""
+
+    def __init__(self, place: Collector, resource: Resource) -> None:
+        self.ids = PresetIds()
+        self.backlog = Backlog(MOST_SPANS)
+        self._place = place
+        self.provider = TracerProvider(
+            # The record has decided already; an unkept one never gets here.
+            sampler=ALWAYS_ON,
+            resource=resource,
+            id_generator=self.ids,
+            # The SDK's own handler would hold the exit of a process with a dead collector for 30 seconds.
+            shutdown_on_exit=False,
+        )
+        self.provider.add_span_processor(_Bounded(_Exporter(place, self.backlog), self.backlog))
+
+    def stop(self, timeout: float) -> None:
+        """The SDK's own shutdown waits 30 seconds for a collector that does not answer, so it runs in a thread that may
         be left behind.
         """
-        if self._provider is None:
-            return
-        stopping = Thread(target=self._provider.shutdown, name="saltgate-telemetry-stop", daemon=True)
+        self._place.stopping.set()
+        stopping = Thread(target=self.provider.shutdown, name="saltgate-telemetry-stop", daemon=True)
         stopping.start()
         stopping.join(timeout)
-        self._backlog.close()
+        self.backlog.close()
 
 
 class Backlog:
@@ -107,12 +125,12 @@ class Backlog:
             self._waiting += 1
             return True
 
-    def settle(self, count: int, *, delivered: bool) -> None:
-        """So many spans wait no longer."""
+    def settle(self, count: int, *, delivered: int) -> None:
+        """So many spans wait no longer, of which so many were delivered."""
         with self._lock:
             if not self._closed:
                 self._waiting -= count
-                self._dropped += 0 if delivered else count
+                self._dropped += count - delivered
 
     def dropped(self) -> int:
         return self._dropped
@@ -127,28 +145,24 @@ class Backlog:
 
 # 4096 spans are about 6 MB.
 MOST_SPANS: Final = 4096
-EXPORT_SECONDS: Final = 3.0
 _BATCH: Final = 512
 _DELAY_MILLISECONDS: Final = 2000
 
 
-class _Counted(SpanExporter):
-    """An exporter whose results the backlog hears of."""
+class _Exporter(SpanExporter):
+    """What the SDK's thread gives its batches to. The backlog hears what became of them."""
 
-    def __init__(self, exporter: SpanExporter, backlog: Backlog) -> None:
-        self._exporter = exporter
+    def __init__(self, place: Collector, backlog: Backlog) -> None:
+        self._place = place
         self._backlog = backlog
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        result = SpanExportResult.FAILURE
+        taken = 0
         try:
-            result = self._exporter.export(spans)
+            taken = self._place.post("/v1/traces", encode_spans(spans).SerializeToString(), len(spans))
         finally:
-            self._backlog.settle(len(spans), delivered=result is SpanExportResult.SUCCESS)
-        return result
-
-    def shutdown(self) -> None:
-        self._exporter.shutdown()
+            self._backlog.settle(len(spans), delivered=taken)
+        return SpanExportResult.SUCCESS if taken else SpanExportResult.FAILURE
 
 
 class _Bounded(SpanProcessor):
@@ -157,7 +171,7 @@ class _Bounded(SpanProcessor):
     def __init__(self, exporter: SpanExporter, backlog: Backlog) -> None:
         self._backlog = backlog
         self._batches: SpanProcessor = BatchSpanProcessor(
-            _Counted(exporter, backlog),
+            exporter,
             max_queue_size=MOST_SPANS,
             max_export_batch_size=_BATCH,
             schedule_delay_millis=_DELAY_MILLISECONDS,
@@ -176,18 +190,3 @@ def _resource(settings: settings.Telemetry, instance: str, version: str) -> Reso
     if version:
         attributes[SERVICE_VERSION] = version
     return Resource.create(attributes)
-
-
-def _headers(settings: settings.Telemetry) -> dict[str, str]:
-    """The headers of an export. A line that is none is named by its number, for its content is a secret."""
-    if settings.otlp_headers is None:
-        return {}
-    headers: dict[str, str] = {}
-    for number, line in enumerate(settings.otlp_headers.value.decode("latin-1").splitlines(), start=1):
-        name, colon, value = line.partition(":")
-        if not line.strip():
-            continue
-        if not colon or not name.strip():
-            raise ValueError(f"telemetry.otlp_headers: line {number} is no `name: value`")
-        headers[name.strip()] = value.strip()
-    return headers

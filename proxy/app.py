@@ -24,6 +24,7 @@ from observability.logs import Logs
 from observability.metrics import Metrics
 from observability.names import ProofState
 from observability.record import Recorder
+from observability.shares import shares
 from observability.telemetry import Telemetry
 from proxy.answers import refusal_headers
 from proxy.assurance.engines import Engine, Engines, Replica
@@ -58,6 +59,7 @@ from proxy.relay.pool import Address, Pool
 from proxy.relay.relay import Relay, answer_headers
 from proxy.scanner import Scanner
 from proxy.tls import client_context
+from proxy.tracing import tracing
 
 VERSION: Final = version("saltgate")
 # How often the parts' states go into the metrics.
@@ -153,7 +155,9 @@ async def open_gate(
     It opens also while issuers, directory or engines are away: then it is not ready, and heals by itself. Where a part
     breaks for good, the body is cancelled and the fault raised: the worker ends and its supervisor starts another.
     """
-    telemetry = Telemetry.start(settings.telemetry, instance=instance, version=VERSION)
+    telemetry = Telemetry.start(
+        settings.telemetry, instance=instance, version=VERSION, engines=settings.engines, monotonic=time.monotonic
+    )
     rules = isolation_rules(settings)
     metrics = Metrics(
         version=VERSION,
@@ -164,7 +168,8 @@ async def open_gate(
         (metrics, logs, telemetry),
         monotonic_ns=time.monotonic_ns,
         wall_ns=time.time_ns,
-        trace_ratio=settings.telemetry.trace_ratio,
+        shares=shares(settings.telemetry),
+        user_hash_key=None if settings.telemetry.user_hash_key is None else settings.telemetry.user_hash_key.value,
         url_scheme=public_url(settings).partition(":")[0],
         later=partial(asyncio.get_running_loop().call_later, TELL_SECONDS),
     )
@@ -201,6 +206,7 @@ async def open_gate(
             relay=Relay(violated=metrics.isolation_violation, ejected=metrics.engine_ejection),
             policy=own,
             wall_clock=time.time,
+            tracing=tracing(settings),
         )
         entrance = Entrance(
             gateway=gateway,

@@ -49,6 +49,7 @@ from proxy.routes import (
     Route,
     named_scope,
 )
+from proxy.tracing import Tracing
 from proxy.uploads import read_upload
 
 
@@ -194,15 +195,17 @@ class Gateway:
     relay: Relay
     policy: Policy
     wall_clock: Callable[[], float]
+    tracing: Tracing = field(default_factory=Tracing)
 
     async def serve(self, request: Request, route: Route, wanted: Generate | ListModels, record: Record) -> Answer:
         """One request, written already. Raises a Refusal while nothing was written, or ClientGone.
 
         `wanted` is what the route wants.
         """
-        for traceparent in request.headers.getall("traceparent", ())[:1]:
-            record.link(traceparent)
+        record.link(request.headers.getall("traceparent", ()))
         admission = await self._admit(request, route, record)
+        if record.linked is not None and self.tracing.goes_on(admission.identity, request.connection.peer):
+            record.continue_trace(request.headers.getall("tracestate", ()))
         if isinstance(wanted, ListModels):
             return self._list_models(request, wanted, admission.scope, record)
         ready = await self._ready(request, wanted, admission, record)

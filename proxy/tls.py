@@ -82,11 +82,7 @@ def faulty_certificates(settings: Settings) -> Iterator[Fault]:
     made: dict[str, Callable[[], object]] = {}
     if settings.public.tls is not None:
         made["public.tls"] = partial(_try_to_show, replace(settings.public.tls, client_ca=None))
-        if settings.public.tls.client_ca is not None:
-            made["public.tls.client_ca"] = partial(client_context, settings.public.tls.client_ca, None)
-    for number, engine in enumerate(settings.engines):
-        if engine.media_private_ca is not None:
-            made[f"engines.{number}.media_private_ca"] = partial(client_context, engine.media_private_ca, None)
+    made |= {key: partial(client_context, ca, None) for key, ca in _authorities(settings) if ca is not None}
     for key, place in _places(settings):
         if place.ca is not None:
             made[f"{key}.ca"] = partial(client_context, place.ca, None)
@@ -97,6 +93,15 @@ def faulty_certificates(settings: Settings) -> Iterator[Fault]:
             make()
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
             yield Fault(key, f"{_words(error)}; write PEM files, certificate and key of one pair, the key unencrypted")
+
+
+def _authorities(settings: Settings) -> Iterator[tuple[str, Path | None]]:
+    """Those that stand alone, without a certificate of our own beside them."""
+    yield "public.tls.client_ca", None if settings.public.tls is None else settings.public.tls.client_ca
+    yield from (
+        (f"engines.{number}.media_private_ca", one.media_private_ca) for number, one in enumerate(settings.engines)
+    )
+    yield "telemetry.otlp_ca", settings.telemetry.otlp_ca
 
 
 def _places(settings: Settings) -> Iterator[tuple[str, Engine | Issuer | Directory]]:

@@ -15,7 +15,8 @@ from proxy.isolation.salt import Salt
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one request. `prompt` is the whole prompt, `reused` the part of it that came from the prefix cache.
+    """Tokens of one request. `prompt` is the whole prompt, `reused` the part of it that came from the prefix cache, and
+    `cache_written` the part that was put there; `reasoning` is a part of `output`.
 
     None is unknown, which is not zero: vLLM reports reuse only with --enable-prompt-tokens-details (always on
     /v1/responses), and no output where a stream has only begun.
@@ -24,6 +25,8 @@ class Usage:
     prompt: int
     reused: int | None
     output: int | None
+    cache_written: int | None = None
+    reasoning: int | None = None
 
 
 def read_usage(operation: Operation, body: bytes) -> Usage | None:
@@ -145,6 +148,21 @@ class _Answer(msgspec.Struct):
 
 class _Cached(msgspec.Struct):
     cached_tokens: int | None = None
+    created_cache_tokens: int | None = None
+
+
+class _Written(msgspec.Struct):
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+
+
+class _Thought(msgspec.Struct):
+    reasoning_tokens: int | None = None
+
+
+_NOT_TOLD: Final = _Cached()
+_NOT_WRITTEN: Final = _Written()
+_NOT_THOUGHT: Final = _Thought()
 
 
 class _OpenAIUsage(msgspec.Struct):
@@ -153,10 +171,18 @@ class _OpenAIUsage(msgspec.Struct):
     prompt_tokens: int
     completion_tokens: int | None = None
     prompt_tokens_details: _Cached | None = None
+    completion_tokens_details: _Thought | None = None
 
     def usage(self) -> Usage:
-        details = self.prompt_tokens_details
-        return Usage(self.prompt_tokens, details.cached_tokens if details else None, self.completion_tokens)
+        told = self.prompt_tokens_details or _NOT_TOLD
+        thought = self.completion_tokens_details or _NOT_THOUGHT
+        return Usage(
+            self.prompt_tokens,
+            told.cached_tokens,
+            self.completion_tokens,
+            told.created_cache_tokens,
+            thought.reasoning_tokens,
+        )
 
 
 class _ResponsesUsage(msgspec.Struct):
@@ -164,11 +190,15 @@ class _ResponsesUsage(msgspec.Struct):
 
     input_tokens: int
     output_tokens: int | None = None
-    input_tokens_details: _Cached | None = None
+    input_tokens_details: _Written | None = None
+    output_tokens_details: _Thought | None = None
 
     def usage(self) -> Usage:
-        details = self.input_tokens_details
-        return Usage(self.input_tokens, details.cached_tokens if details else None, self.output_tokens)
+        told = self.input_tokens_details or _NOT_WRITTEN
+        thought = self.output_tokens_details or _NOT_THOUGHT
+        return Usage(
+            self.input_tokens, told.cached_tokens, self.output_tokens, told.cache_write_tokens, thought.reasoning_tokens
+        )
 
 
 class _MessagesUsage(msgspec.Struct):
@@ -181,7 +211,7 @@ class _MessagesUsage(msgspec.Struct):
 
     def usage(self) -> Usage:
         prompt = self.input_tokens + (self.cache_read_input_tokens or 0) + (self.cache_creation_input_tokens or 0)
-        return Usage(prompt, self.cache_read_input_tokens, self.output_tokens)
+        return Usage(prompt, self.cache_read_input_tokens, self.output_tokens, self.cache_creation_input_tokens)
 
 
 _ANSWER: Final = msgspec.json.Decoder(_Answer)

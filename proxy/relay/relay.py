@@ -25,7 +25,7 @@ from observability.names import IsolationCheck, Outcome
 from observability.record import Record
 from proxy.engines.grammar import grammar_fields
 from proxy.engines.stamp import CountRequest, StampedRequest
-from proxy.engines.usage import UnreadableAnswer, holds_salt, read_answer
+from proxy.engines.usage import UnreadableAnswer, Usage, holds_salt, read_answer
 from proxy.refusals import (
     Draining,
     EngineBusy,
@@ -123,6 +123,7 @@ class Relay:
             raise _draining()
         downstream = request.connection
         answer = Answer(request)
+        record.engine = destination.engine
         exchange = Exchange(stamped, answer, record, destination.patience, lambda: _STREAM + answer_headers(record))
         if downstream.gone:
             raise ClientGone
@@ -221,6 +222,8 @@ class Relay:
             record.request_id.encode("ascii"),
             record.traceparent.encode("ascii"),
         )
+        if record.tracestate:
+            headers += b"tracestate: %b\r\n" % record.tracestate.encode("ascii")
         return await exchange.on(leg, headers)
 
     def _conclude(self, end: End, exchange: Exchange, answer: Answer, record: Record) -> Answer:
@@ -281,7 +284,7 @@ def _record_stream(end: End, exchange: Exchange, observer: Observer, answer: Ans
     record.bytes_out(answer.bytes_sent)
     record.streamed(exchange.rhythm, observer.events)
     if observer.usage is not None:
-        record.used(observer.usage.prompt, observer.usage.reused, observer.usage.output)
+        _record_usage(observer.usage, record)
     if observer.finish_reason is not None:
         record.finish_reason(observer.finish_reason)
     if observer.response_id is not None:
@@ -293,6 +296,10 @@ def _record_stream(end: End, exchange: Exchange, observer: Observer, answer: Ans
         record.ended("engine_timeout", why.reason)
     else:
         record.ended(*_STREAM_OUTCOMES[end])
+
+
+def _record_usage(usage: Usage, record: Record) -> None:
+    record.used(usage.prompt, usage.reused, usage.output, cache_written=usage.cache_written, reasoning=usage.reasoning)
 
 
 _STREAM_OUTCOMES: Final[dict[End, tuple[Outcome, str | None]]] = {
@@ -334,7 +341,7 @@ def _answer_whole(whole: WholeAnswer, stamped: StampedRequest | CountRequest, an
             raise EngineFailed("The engine gave no JSON answer. Send the request again.", reason="no_json") from error
         body = seen.body
         if seen.usage is not None:
-            record.used(seen.usage.prompt, seen.usage.reused, seen.usage.output)
+            _record_usage(seen.usage, record)
     record.answered(whole.status)
     record.bytes_out(len(body))
     answer.whole(whole.status, _JSON + answer_headers(record), body)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from observability.names import Stage
 from observability.record import Observer, Record, Recorder
 from observability.rhythm import Rhythm
+from observability.shares import Shares
 
 START_WALL_NS = 1_796_000_000_000_000_000
 SUBJECT = "u-subject-0001"
@@ -42,13 +43,20 @@ class Ledger:
         self.records.append(record)
 
 
-def recorder(*observers: Observer, time: Time | None = None, trace_ratio: float = 1.0) -> Recorder:
+def recorder(
+    *observers: Observer,
+    time: Time | None = None,
+    trace_ratio: float = 1.0,
+    shares: Shares | None = None,
+    user_hash_key: bytes | None = None,
+) -> Recorder:
     time = time or Time()
     return Recorder(
         observers,
         monotonic_ns=time.monotonic_ns,
         wall_ns=time.wall_ns,
-        trace_ratio=trace_ratio,
+        shares=shares or Shares(trace_ratio),
+        user_hash_key=user_hash_key,
     )
 
 
@@ -64,6 +72,7 @@ def goes_up(record: Record, *, workspace: str = "acme", project: str = "apollo",
     record.asked("chat", model, stream=True)
     record.scoped(workspace, project, None, f"project:{workspace}/{project}")
     record.stamped("baa6d2677094", "k1", 7)
+    record.engine = "main"
     record.sent("10.0.0.7", 8000)
 
 

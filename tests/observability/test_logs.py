@@ -77,6 +77,7 @@ def test_a_good_request_is_one_line_with_exactly_these_fields(output: Output) ->
         "response_id": "chatcmpl-1",
         "bytes_in": 340,
         "bytes_out": 1200,
+        "engine": "main",
         "replica": "10.0.0.7:8000",
         "salt_fingerprint": "baa6d2677094",
         "salt_key_id": "k1",

@@ -175,7 +175,7 @@ def test_the_sampled_flag_follows_the_ratio() -> None:
 def test_a_clients_trace_context_is_linked_if_valid_and_never_the_parent(traceparent: str, linked: bool) -> None:
     record = recorder().request(method="POST", route="/v1/x")
     before = record.traceparent
-    record.link(traceparent)
+    record.link([traceparent])
     assert (record.linked is not None) is linked
     assert record.traceparent == before
     assert "0af7651916cd43dd" not in record.traceparent

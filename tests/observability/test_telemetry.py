@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import atexit
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from threading import Event, Thread
+from typing import Any, Literal
 
 import pytest
 
@@ -24,7 +25,7 @@ async def test_a_good_request_is_one_server_and_one_client_span_with_exactly_the
 
     def one(record: Record) -> None:
         time.passes(milliseconds=1)
-        record.link("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+        record.link(["00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"])
         took(record, "auth", time, milliseconds=0.2)
         goes_up(record)
         answers(record, time)
@@ -37,8 +38,12 @@ async def test_a_good_request_is_one_server_and_one_client_span_with_exactly_the
         "saltgate.workspace": "acme",
         "saltgate.project": "apollo",
         "saltgate.unit": "project:acme/apollo",
+        "saltgate.cache_salt.fingerprint": "baa6d2677094",
+        "saltgate.cache_salt.key_id": "k1",
+        "saltgate.cache_salt.epoch": 7,
         "saltgate.time_to_first_token": 0.053,
         "saltgate.time_to_first_token.kind": "content",
+        "saltgate.time_to_first_visible": 0.053,
     }
     assert server == ReceivedSpan(
         name="POST /v1/chat/completions",
@@ -63,8 +68,10 @@ async def test_a_good_request_is_one_server_and_one_client_span_with_exactly_the
             "saltgate.issuer": "https://sso.example.com/realms/acme",
             "saltgate.client": "chat-ui",
             "saltgate.auth.method": "jwt",
+            "saltgate.bytes_in": 340,
             "saltgate.bytes_out": 1200,
             "saltgate.stage.auth": 0.0002,
+            "saltgate.stage.relay": 0.002,
         },
         links=[("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331")],
         events=0,
@@ -93,9 +100,12 @@ async def test_a_good_request_is_one_server_and_one_client_span_with_exactly_the
             "gen_ai.usage.output_tokens": 31,
             "server.address": "10.0.0.7",
             "server.port": 8000,
-            "saltgate.cache_salt.fingerprint": "baa6d2677094",
-            "saltgate.cache_salt.key_id": "k1",
-            "saltgate.cache_salt.epoch": 7,
+            "saltgate.engine": "main",
+            "saltgate.upstream_time_to_first_token": 0.05,
+            "saltgate.time_per_output_token": 0.01,
+            "saltgate.largest_gap": 0.202,
+            "saltgate.held": 0.0,
+            "saltgate.events": 6,
         },
         links=[],
         events=0,
@@ -180,6 +190,81 @@ async def test_the_operation_has_the_name_of_the_genai_conventions(operation: st
     assert (client.name, client.attributes["gen_ai.operation.name"]) == (f"{named} tiny", named)
 
 
+@pytest.mark.parametrize(
+    ("conventions", "name"),
+    [("1.41", "gen_ai.usage.cache_creation.input_tokens"), ("dev", "gen_ai.usage.cache_write.input_tokens")],
+)
+async def test_the_genai_names_are_of_the_conventions_that_are_chosen_and_ours_stay(
+    conventions: Literal["1.41", "dev"], name: str
+) -> None:
+    def one(record: Record) -> None:
+        goes_up(record)
+        record.used(120, 96, 31, cache_written=16, reasoning=7)
+        record.ended("ok")
+
+    _, (client, _server) = await exported(one, genai_conventions=conventions)
+    assert client.attributes[name] == 16
+    assert [key for key in client.attributes if "cache_creation" in key or "cache_write" in key] == [name]
+    assert client.attributes["gen_ai.usage.reasoning.output_tokens"] == 7
+
+
+@pytest.mark.parametrize(("engine", "provider"), [("main", "sglang"), ("other", "vllm"), (None, "vllm")])
+async def test_the_provider_is_the_kind_of_the_engine_that_answered(engine: str | None, provider: str) -> None:
+    def one(record: Record) -> None:
+        goes_up(record)
+        record.engine = engine
+        record.ended("ok")
+
+    _, (client, _server) = await exported(
+        one, engines=[settings.Engine(name="main", kind="sglang", urls=("http://x",))]
+    )
+    assert client.attributes["gen_ai.provider.name"] == provider
+
+
+async def test_a_pseudonym_is_told_only_with_its_key_and_is_one_callers() -> None:
+    async def told(key: bytes | None, issuer: str, subject: str) -> Value | None:
+        async with OtlpSink() as sink:
+            telemetry = started(sink.url)
+            with recorder(telemetry, user_hash_key=key).request(method="POST", route="/v1/x") as record:
+                record.identified(issuer, subject, None, "jwt")
+                record.ended("ok")
+            await asyncio.to_thread(telemetry.stop, 20.0)
+        (server,) = sink.spans
+        assert SUBJECT not in str(server)
+        return server.attributes.get("user.hash")
+
+    key, other = b"k" * 32, b"o" * 32
+    first = await told(key, "https://i", SUBJECT)
+    assert isinstance(first, str)
+    assert len(first) == 16
+    assert await told(None, "https://i", SUBJECT) is None
+    assert await told(key, "https://i", SUBJECT) == first
+    assert first not in {
+        await told(other, "https://i", SUBJECT),
+        await told(key, "https://j", SUBJECT),
+        await told(key, "https://i", SUBJECT + "x"),
+    }
+
+
+async def test_nobody_has_no_pseudonym() -> None:
+    with recorder(user_hash_key=b"k" * 32).request(method="POST", route="/v1/x") as record:
+        record.refused("invalid_token", 401)
+    assert record.user_hash is None
+
+
+async def test_a_slow_request_is_kept_and_says_so() -> None:
+    time = Time()
+
+    def one(record: Record) -> None:
+        goes_up(record)
+        answers(record, time)
+
+    _, spans = await exported(one, time=time, trace_ratio=0.0, slow_first_token=0.05)
+    assert [span.attributes.get("saltgate.kept_for") for span in spans] == [None, "slow"]
+    _, spans = await exported(one, time=time, trace_ratio=0.0, slow_first_token=0.06)
+    assert spans == []
+
+
 async def test_a_path_that_holds_what_only_the_client_said_is_left_out() -> None:
     def one(record: Record) -> None:
         record.scoped("acme", "apollo")
@@ -199,7 +284,7 @@ async def test_failures_are_always_kept_and_the_rest_by_the_ratio() -> None:
                 record.ended(outcome)
         await asyncio.to_thread(telemetry.stop, 20.0)
     assert [s.attributes["saltgate.outcome"] for s in sink.spans] == ["engine_failed", "drained", "gate_error"]
-    assert all(span.attributes["saltgate.sampling"] == "tail" for span in sink.spans)
+    assert all(span.attributes["saltgate.kept_for"] == "failure" for span in sink.spans)
 
 
 async def test_no_span_has_the_subject_or_a_salt() -> None:
@@ -279,14 +364,14 @@ async def test_a_collector_that_does_not_work_harms_no_request_and_holds_no_stop
 def test_the_backlog_refuses_what_is_over_its_bound_and_counts_each_lost_span_once() -> None:
     backlog = Backlog(3)
     assert [backlog.take() for _ in range(5)] == [True, True, True, False, False]
-    backlog.settle(2, delivered=True)
+    backlog.settle(2, delivered=2)
     assert backlog.dropped() == 2
     assert [backlog.take() for _ in range(3)] == [True, True, False]
-    backlog.settle(2, delivered=False)
+    backlog.settle(2, delivered=0)
     assert backlog.dropped() == 5
     backlog.close()
     assert backlog.dropped() == 6
-    backlog.settle(1, delivered=False)
+    backlog.settle(1, delivered=0)
     assert backlog.dropped() == 6
     assert not backlog.take()
 
@@ -316,23 +401,35 @@ def closed_port() -> Iterator[str]:
         yield f"http://127.0.0.1:{bound.getsockname()[1]}"
 
 
-def started(url: str) -> Telemetry:
-    return Telemetry.start(settings.Telemetry(otlp_endpoint=url), instance="worker-1", version="0.1.0")
+def started(url: str, engines: Sequence[settings.Engine] = (), **more: Any) -> Telemetry:
+    written = settings.Telemetry(otlp_endpoint=url, **more)
+    return Telemetry.start(written, instance="worker-1", version="0.1.0", engines=engines)
 
 
 async def exported(
-    one: Callable[[Record], None], *, route: str = "/v1/chat/completions", time: Time | None = None
+    one: Callable[[Record], None],
+    *,
+    route: str = "/v1/chat/completions",
+    time: Time | None = None,
+    trace_ratio: float = 1.0,
+    **more: Any,
 ) -> tuple[Record, list[ReceivedSpan]]:
     async with OtlpSink() as sink:
-        record = await sent_to(sink, one, route=route, time=time)
+        record = await sent_to(sink, one, route=route, time=time, trace_ratio=trace_ratio, **more)
     return record, sink.spans
 
 
 async def sent_to(
-    sink: OtlpSink, one: Callable[[Record], None], *, route: str = "/v1/chat/completions", time: Time | None = None
+    sink: OtlpSink,
+    one: Callable[[Record], None],
+    *,
+    route: str = "/v1/chat/completions",
+    time: Time | None = None,
+    trace_ratio: float = 1.0,
+    **more: Any,
 ) -> Record:
-    telemetry = started(sink.url)
-    with recorder(telemetry, time=time).request(method="POST", route=route) as record:
+    telemetry = started(sink.url, **more)
+    with recorder(telemetry, time=time, trace_ratio=trace_ratio).request(method="POST", route=route) as record:
         one(record)
     await asyncio.to_thread(telemetry.stop, 20.0)
     assert telemetry.dropped() == 0

@@ -207,7 +207,7 @@ async def gate_bed(
     saltgates in front of this one, `fronts` the chat UIs, of this issuer. With `introspection` the issuer is also asked
     about opaque tokens; `issuers` are further ones, `administrators` members of the first one. A gate at a chosen
     `port` has that as its public address, as clients that check it need it. People sign in with a browser at
-    `issuer_server` by `login`.
+    `issuer_server` by `login`. `telemetry.trusted_callers` are callers of this issuer.
     """
     mint = TokenMint(algorithms=("RS256", "ES256")) if issuer_server is None else issuer_server.mint
     async with issuer_server or IssuerServer(mint) as issuer, aiohttp.ClientSession() as session:
@@ -239,7 +239,7 @@ async def gate_bed(
             capacity=of_all or Capacity(),
             isolation=isolation or Isolation(keys=(IsolationKey(id="k1", secret=KEY),)),
             timeouts=timeouts or Timeouts(),
-            telemetry=telemetry or Telemetry(),
+            telemetry=_trusting(telemetry or Telemetry(), issuer.mint.issuer),
             drain=Drain(limit=5.0),
             logs=LogSettings(level="debug"),
             tokens=tokens or Tokens(),
@@ -268,6 +268,10 @@ async def gate_bed(
                 finally:
                     server.close()
                     await gate.drain(0.0)
+
+
+def _trusting(telemetry: Telemetry, issuer: str) -> Telemetry:
+    return replace(telemetry, trusted_callers=tuple(replace(one, issuer=issuer) for one in telemetry.trusted_callers))
 
 
 def _administrators(issuer: str, members: Sequence[str]) -> tuple[Administrator, ...]:

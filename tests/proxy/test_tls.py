@@ -27,6 +27,7 @@ from config.settings import (
     Issuer,
     Public,
     Settings,
+    Telemetry,
     Tls,
 )
 from proxy.tls import client_context, faulty_certificates, listener_context
@@ -238,11 +239,13 @@ def test_every_certificate_that_cannot_be_used_is_told_by_its_key(authority: Aut
         ),
         issuers=(replace(plain.issuers[0], client_cert=other),),
         directory=replace(plain.directory, ca=tmp_path / "gone.pem"),
+        telemetry=Telemetry(otlp_ca=tmp_path / "empty.pem"),
     )
     faults = list(faulty_certificates(faulty))
     keys = [
         "public.tls",
         "engines.0.media_private_ca",
+        "telemetry.otlp_ca",
         "engines.1.ca",
         "engines.1.client_cert",
         "issuers.0.client_cert",

@@ -34,12 +34,12 @@ def test_responses_usage_counts_the_whole_prompt() -> None:
         "output_tokens": 2,
         "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 8},
     }
-    assert read_usage(Operation.RESPONSES, answer(usage=usage)) == Usage(prompt=10, reused=0, output=2)
+    assert read_usage(Operation.RESPONSES, answer(usage=usage)) == Usage(prompt=10, reused=0, output=2, cache_written=8)
 
 
 def test_messages_usage_adds_what_the_cache_gave_and_took() -> None:
     usage = {"input_tokens": 3, "output_tokens": 2, "cache_read_input_tokens": 5, "cache_creation_input_tokens": 2}
-    assert read_usage(Operation.MESSAGES, answer(usage=usage)) == Usage(prompt=10, reused=5, output=2)
+    assert read_usage(Operation.MESSAGES, answer(usage=usage)) == Usage(prompt=10, reused=5, output=2, cache_written=2)
 
 
 @pytest.mark.parametrize(
