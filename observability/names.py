@@ -23,6 +23,9 @@ OUTCOMES: Final[tuple[Outcome, ...]] = (
     "gate_error",
 )
 
+# `client_stalled`: a client that took nothing was cut, which is `client_gone` as if it had left by itself.
+EndReason = Literal["client_stalled"]
+
 # The gate's own stages. `body` is the wait for the client's upload, so it is no part of Server-Timing or of TTFT;
 # `relay` is from the first token read to the first token written, and the record measures it by itself.
 # `fetch` is there only where images are fetched for the request, `scan` only where isolation rules look at it, `queue`
@@ -116,6 +119,7 @@ CLIENT: Final = "saltgate.client"
 AUTH_METHOD: Final = "saltgate.auth.method"
 REFUSAL_CODE: Final = "saltgate.refusal.code"
 REFUSAL_REASON: Final = "saltgate.refusal.reason"
+END_REASON: Final = "saltgate.end_reason"
 SALT_FINGERPRINT: Final = "saltgate.cache_salt.fingerprint"
 SALT_KEY_ID: Final = "saltgate.cache_salt.key_id"
 SALT_EPOCH: Final = "saltgate.cache_salt.epoch"

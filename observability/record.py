@@ -16,6 +16,7 @@ from observability.names import (
     HTTP_METHOD_OTHER,
     HTTP_METHODS,
     SERVER_TIMING_STAGES,
+    EndReason,
     Outcome,
     Stage,
     TokenKind,
@@ -184,6 +185,7 @@ class Record:
     status: int | None = None
     refusal_code: str | None = None
     refusal_reason: str | None = None
+    end_reason: str | None = None
     outcome: Outcome | None = None
     error_type: str | None = None
     stack: tuple[str, ...] = ()
@@ -403,6 +405,10 @@ class Record:
         self.refusal_reason = reason if reason is not None else code
         self.status = status
         self.ended(_OUTCOME_OF_CODE.get(code, "refused"), code if status >= _SERVER_FAULT else None)
+
+    def because(self, reason: EndReason) -> None:
+        """The operator's finer word for how it ends, where the outcome alone does not tell."""
+        self.end_reason = reason
 
     def ended(self, outcome: Outcome, error_type: str | None = None) -> None:
         """How it ended; only the first call counts. `error_type` is from a small set, never a message."""

@@ -109,7 +109,7 @@ def request_line(record: Record, level: str, instance: str | None) -> RequestLin
         outcome=str(record.outcome),
         status=record.status,
         code=record.refusal_code,
-        reason=record.refusal_reason,
+        reason=record.refusal_reason or record.end_reason,
         error_type=record.error_type,
         workspace=record.workspace,
         project=record.project,

@@ -84,6 +84,7 @@ def server_span(record: Record, kept: Kept) -> SpanText:
         names.AUTH_METHOD: record.auth_method,
         names.REFUSAL_CODE: record.refusal_code,
         names.REFUSAL_REASON: record.refusal_reason,
+        names.END_REASON: record.end_reason,
         names.BYTES_IN: record.bytes_received,
         names.BYTES_OUT: record.bytes_sent,
         names.KEPT_FOR: None if kept == "share" else kept,

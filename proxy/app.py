@@ -7,7 +7,7 @@ import dataclasses
 import math
 import ssl
 import time
-from collections.abc import AsyncIterator, Collection, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -220,6 +220,7 @@ async def open_gate(
         crowd = connections(settings, share or Share())
         gate = Gate(_front(entrance, recorder, crowd, settings), entrance, gateway, reception, view, engines, metrics)
         endless = [view.follow(), engines.follow(), reception.personal.tell_uses(), _tell_states(gate)]
+        endless.append(tell_ready(gate.waits_for))
         if settings.streams_end_on_revoke:
             endless.append(gateway.follow_revocations())
         await stack.enter_async_context(_running(*endless))
@@ -429,6 +430,22 @@ _PROOF_STATES: Final[dict[Verdict, ProofState]] = {
     Verdict.FAILED: "failed",
     Verdict.UNKNOWN: "unknown",
 }
+
+
+async def tell_ready(waits_for: Callable[[], tuple[str, ...]], *, every: float = LOOK_SECONDS) -> None:
+    """Say when it becomes ready, and when it is so no more and for what. That it is not yet, at its start, is no news.
+    Endless.
+    """
+    known: tuple[str, ...] | None = None  # until it was ready once
+    while True:
+        waits = waits_for()
+        if not waits and known != ():
+            _log.info("gate.ready")
+        elif waits and known is not None and waits != known:
+            _log.warning("gate.not_ready", waits_for=waits)
+        if known is not None or not waits:
+            known = waits
+        await asyncio.sleep(every)
 
 
 async def _tell_states(gate: Gate) -> None:

@@ -72,8 +72,8 @@ class ClientGone(Exception):  # noqa: N818 - an event, not an error
 
 
 class Downstream(web.RequestHandler):
-    """See the module. `gone` stays True once the client has left. It may take nothing for `stall_seconds`, as the
-    newest answer of an engine has it.
+    """See the module. `gone` stays True once the client has left; `stalled`: it was cut because it took nothing for
+    `stall_seconds`, as the newest answer of an engine has it.
     """
 
     __slots__ = (
@@ -93,6 +93,7 @@ class Downstream(web.RequestHandler):
         "listener",
         "peer",
         "stall_seconds",
+        "stalled",
     )
 
     def __init__(
@@ -123,6 +124,7 @@ class Downstream(web.RequestHandler):
         self.gone = False
         self.listener: Listener | None = None
         self.stall_seconds = front.stall_seconds
+        self.stalled = False
         self.peer = peer
 
     @property
@@ -415,6 +417,7 @@ class Downstream(web.RequestHandler):
         if self.listener is not None and not self.writing_paused:
             self._stall = None  # an answer runs and is taken; when that ends, this begins anew
         elif self._wire is not None and 0 < self._untaken <= untaken_bytes(self._wire):
+            self.stalled = True
             self._abort()
         else:
             self._watch_stall()

@@ -137,6 +137,8 @@ class Relay:
         finally:
             downstream.listener = None
             del self._open[exchange]
+        if end is End.CLIENT_GONE and downstream.stalled:
+            record.because("client_stalled")
         return self._conclude(end, exchange, answer, record)
 
     async def _run(self, exchange: Exchange, destination: Destination, sendable: Standing, record: Record) -> End:

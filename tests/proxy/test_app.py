@@ -10,11 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import structlog
 
 from config.settings import Engine, Public, Telemetry, Timeouts
 from observability.exposition import Snapshot, exposition
 from observability.logs import configure_logs
-from proxy.app import _running, configured_engine, open_gate
+from proxy.app import _running, configured_engine, open_gate, tell_ready
 from proxy.demo.simulator import AT_ONCE, EngineShape, Flaws, Simulator
 from proxy.demo.simulator import Endpoint as Route
 from proxy.reception import public_url
@@ -91,6 +92,30 @@ async def test_what_happened_last_is_in_the_state_and_in_the_log_of_a_gate_that_
     lines = [json.loads(line) for line in bed.log.read_text().splitlines()]
     asked = [line["request_id"] for line in lines if line["event"] == "request.completed"]
     assert asked == [answered["X-Request-Id"], last.request_id]
+
+
+async def test_that_a_gate_becomes_ready_is_told_and_when_it_is_so_no_more() -> None:
+    looks: list[tuple[str, ...]] = [
+        *(("issuers", "engines"), ("engines",), (), ()),
+        *(("engines",), ("engines",), ("directory", "engines"), ()),
+    ]
+    ended = asyncio.Event()
+
+    def waits_for() -> tuple[str, ...]:
+        if len(looks) == 1:
+            ended.set()
+        return looks.pop(0) if len(looks) > 1 else looks[0]
+
+    with structlog.testing.capture_logs() as lines:
+        telling = asyncio.ensure_future(tell_ready(waits_for, every=0.0))
+        await ended.wait()
+        telling.cancel()
+    assert [(line["event"], line.get("waits_for")) for line in lines] == [
+        ("gate.ready", None),
+        ("gate.not_ready", ("engines",)),
+        ("gate.not_ready", ("directory", "engines")),
+        ("gate.ready", None),
+    ]
 
 
 async def test_a_part_that_fails_for_good_ends_the_gate() -> None:

@@ -291,7 +291,8 @@ async def test_a_client_that_never_reads_is_cut_after_the_stall_limit(redis: Red
         async with GoneClient.to(bed.url, receive_buffer=4096) as client:
             await ask(bed, client, streaming=True)
             await engine.peer_closed(seconds=10)
-        assert (await outcome(bed))["outcome"] == "client_gone"
+        line = await outcome(bed)
+        assert (line["outcome"], line["reason"]) == ("client_gone", "client_stalled")
 
     await on(redis, tmp_path, engine, use, Timeouts(stall=0.3))
 

@@ -228,6 +228,7 @@ async def test_a_client_that_leaves_a_stream_is_recorded_with_what_it_had(redis:
             await client.read_until(TOKEN)
         record = await outcome(bed)
         assert (record["outcome"], record["status"], record["bytes_out"]) == ("client_gone", 200, len(TOKEN))
+        assert "reason" not in record  # he left by himself
 
     await on(redis, tmp_path, engine, use)
 
