@@ -6,7 +6,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Compiled tests are kept: the second run begins sooner.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup provider browser prometheus test processes bench bench-tools litellm soak sequence fuzz fuzz-tokens lint engine demo lock reference
+.PHONY: help setup provider browser prometheus test processes bench bench-tools litellm soak sequence fuzz fuzz-tokens lint engine demo lock reference pictures
 
 help:
 	@echo "make setup      the virtual environment, from the lock"
@@ -23,6 +23,7 @@ help:
 	@echo "make engine     the tests against a real vLLM on the CPU (downloads about 1 GB once)"
 	@echo "make demo       the whole product on this machine: saltgate demo"
 	@echo "make reference  config/reference.md from the settings, proxy/engines/fields.md from the profiles, Grafana's dashboards"
+	@echo "make pictures   the pictures of the pages, as the documents show them"
 	@echo "make lock       the locks, from pyproject.toml, with the newest versions that it allows"
 
 setup: $(VENV)/.ready
@@ -91,6 +92,10 @@ lint: setup
 
 demo: setup
 	$(BIN)/saltgate demo
+
+pictures: setup
+	sh .ci/pictures
+	$(BIN)/python -m tests.proxy.pages.pictures
 
 reference: setup
 	$(BIN)/python -m config.generate_reference

@@ -73,6 +73,7 @@ def test_the_wheel_carries_the_licence_the_example_and_the_reference(
 def test_the_wheel_carries_the_pages(wheel: zipfile.Path) -> None:
     carried = {entry.name for entry in (wheel / "proxy" / "pages" / "assets").iterdir()}
     assert carried == set(assets())
+    assert not any(entry.name.endswith(".png") for entry in (wheel / "proxy" / "pages").iterdir())
     assert {SHELL, "app.js", "style.css", "words.en.js", "words.ja.js"} <= carried
 
 

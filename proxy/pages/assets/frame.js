@@ -25,6 +25,7 @@ export const openFrame = (changed) => {
   const keys = changed ? ["keys.search", "keys.rows", "keys.open"] : ["keys.search"];
   byId("foot-keys").append(...keys.map((key) => el("span", {}, el("kbd", {}, say(`${key}.key`)), say(key))));
   byId("search").addEventListener("submit", search);
+  byId("request-id").addEventListener("input", ({ target }) => target.setCustomValidity(""));
   addEventListener("keydown", focusSearch);
 };
 
@@ -72,8 +73,9 @@ const drawTheme = () => {
 
 const search = (event) => {
   event.preventDefault();
-  const wanted = byId("request-id").value.trim();
-  if (wanted) location.assign(requestAddress(wanted));
+  const field = byId("request-id"), wanted = field.value.trim();
+  if (/^[\w-]{1,64}$/.test(wanted)) location.assign(requestAddress(wanted));
+  else if (wanted) { field.setCustomValidity(say("search.invalid")); field.reportValidity(); }
 };
 
 const focusSearch = (event) => {

@@ -18,9 +18,9 @@ export const open = (main) => {
   main.append(el("h1", { class: "unseen" }, say("overview.title")), lead, figures.node, empty, table.node, below);
   return (data) => {
     showAlarms(data.alarms, "");
-    const watched = table.update(data);
-    text(lead, verdict(data, watched));
-    lead.dataset.grade = !data.gate.ready ? "bad" : watched ? "watch" : "good";
+    const [grade, sentence] = verdict(data, table.update(data));
+    text(lead, sentence);
+    lead.dataset.grade = grade;
     figures.update(data.total, { ...data, window: data.window });
     const none = data.workspaces.length === 0;
     empty.hidden = !none;
@@ -32,9 +32,14 @@ export const open = (main) => {
   };
 };
 
-const verdict = ({ gate }, watched) => {
-  if (!gate.ready) return say("verdict.not_ready", { parts: gate.waits_for.join(", ") });
-  return watched ? sayCount("verdict.watched", watched, { count: count(watched) }) : say("verdict.calm");
+// The worst there is to say, in one sentence.
+const verdict = ({ gate, alarms, engines }, watched) => {
+  const down = engines.filter((engine) => !engine.up).length;
+  if (alarms.some((alarm) => alarm.count > 0)) return ["bad", say("alarm.title")];
+  if (!gate.ready) return ["bad", say("verdict.not_ready", { parts: gate.waits_for.join(", ") })];
+  if (down) return ["bad", sayCount("verdict.down", down, { count: count(down) })];
+  if (watched) return ["watch", sayCount("verdict.watched", watched, { count: count(watched) })];
+  return ["good", say("verdict.calm")];
 };
 
 const panel = (name) => {

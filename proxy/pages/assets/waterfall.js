@@ -2,10 +2,13 @@
 import { attribute, el, svg } from "./draw.js";
 import { sayNamed } from "./words.js";
 
-export const STAGES = ["body", "auth", "directory", "fetch", "scan", "queue", "stamp", "prefill", "engine", "relay", "stream"];
+export const STAGES = ["body", "auth", "directory", "fetch", "scan", "queue", "stamp", "prefill", "answer", "relay", "stream"];
 export const stageClass = (name) => `stage-${STAGES.includes(name) ? name : "other"}`;
 
-const firstToken = (request) => request.spans.find((span) => span.name === "stream")?.start ?? null;
+const firstToken = ({ spans }) => {
+  const prefill = spans.find((span) => span.name === "prefill");
+  return prefill ? prefill.start + prefill.duration : null;
+};
 // How much time a drawing of these requests covers: to the first token of nine in ten, or to the end of all.
 export const extentOf = (requests, whole) => {
   if (whole) return Math.max(1e-6, ...requests.map((request) => request.duration));

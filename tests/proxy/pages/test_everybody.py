@@ -79,8 +79,15 @@ async def test_slash_searches_and_escape_leaves(chromium: Chromium, desk: Desk) 
     await somebody.press("/")
     await somebody.type("../../etc/passwd?x=1#y")
     await somebody.press("Enter")
+    said = "document.querySelector('#request-id').validationMessage"
+    assert str(await somebody.page.asked(said)).startswith("That is no request id")
+    assert await somebody.page.asked("location.pathname") == f"/requests/{wanted['request_id']}"
+    await somebody.page.asked("document.querySelector('#request-id').select()")
+    await somebody.type("req_0123")
+    assert await somebody.page.asked(said) == ""
+    await somebody.press("Enter")
     await somebody.page.until("document.querySelector('[data-notice=request_missing]') !== null")
-    assert await somebody.page.asked("location.pathname") == "/requests/..%2F..%2Fetc%2Fpasswd%3Fx%3D1%23y"
+    assert await somebody.page.asked("location.pathname") == "/requests/req_0123"
 
 
 async def test_nobody_is_caught_anywhere_by_tab(chromium: Chromium, desk: Desk) -> None:

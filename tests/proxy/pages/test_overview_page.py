@@ -139,6 +139,25 @@ async def test_an_engine_that_is_not_proven_shows_at_the_border(chromium: Chromi
     assert await somebody.see(".tile-border .tile-value") == "Not proven"
 
 
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"engines": []}, "4 projects want a look."),
+        ({"engines": [{"engine": "a", "replica": "b", "up": False, "proofs": {}}]}, "1 engine is down."),
+        ({"ready": False, "waits_for": ["directory", "keys"]}, "Not serving yet. Waiting for: directory, keys"),
+        ({"alarms": [{"check": "salt_in_answer", "count": 1, "last": None}], "ready": False}, "Border alarm"),
+    ],
+)
+async def test_the_worst_is_said_in_one_sentence(chromium: Chromium, desk: Desk, change: Json, sentence: str) -> None:
+    def changed(data: Json) -> Json:
+        data["gate"] |= {name: value for name, value in change.items() if name in data["gate"]}
+        return data | {name: value for name, value in change.items() if name in data}
+
+    desk.change = changed
+    somebody = await look(chromium, desk)
+    assert await somebody.see(".lead") == sentence
+
+
 async def test_a_thousand_scopes_for_a_day(chromium: Chromium, desk: Desk) -> None:
     desk.cast = figures.many(1000)
     somebody = await look(chromium, desk, "/?window=24h")
