@@ -38,6 +38,13 @@ def test_alerts_fire_and_stay_silent_as_they_should(file: Path) -> None:
     promtool("test", "rules", file)
 
 
+def test_every_test_evaluates_what_is_recorded_before_the_alerts() -> None:
+    """promtool evaluates groups in no order of its own: a boundary would be met a minute sooner or later by chance."""
+    order = [group["name"] for file in RULE_FILES for group in yaml.safe_load(file.read_text())["groups"]]
+    for file in TESTS:
+        assert yaml.safe_load(file.read_text())["group_eval_order"] == order
+
+
 def tried(file: Path) -> tuple[set[str], set[str]]:
     """The alerts that are seen firing in this file, and those seen silent in a test that is named after them."""
     fire: set[str] = set()
