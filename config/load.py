@@ -35,6 +35,7 @@ from config.settings import (
     IsolationKey,
     IsolationRule,
     Issuer,
+    Metrics,
     Proxies,
     Public,
     Sessions,
@@ -62,6 +63,7 @@ _FRONT: Final = TypeAdapter(TrustedFront)
 _ISOLATION_KEY: Final = TypeAdapter(IsolationKey)
 _ISOLATION_RULE: Final = TypeAdapter(IsolationRule)
 _TELEMETRY: Final = TypeAdapter(Telemetry)
+_METRICS: Final = TypeAdapter(Metrics)
 _TOKENS: Final = TypeAdapter(Tokens)
 _CAPACITY: Final = TypeAdapter(Capacity)
 _PROXIES: Final = TypeAdapter(Proxies)
@@ -165,6 +167,7 @@ def _parts(table: Mapping[str, object], errors: Sequence[ErrorDetails], surround
         ),
         isolation_rules=several(_ISOLATION_RULE, isolation.get("rules") if isinstance(isolation, dict) else None),
         telemetry=one(_TELEMETRY, rest.get("telemetry", {})),
+        metrics=one(_METRICS, rest.get("metrics", {})),
         tokens=one(_TOKENS, rest.get("tokens", {})),
         gates=several(_GATE, rest.get("gates")),
         proxies=one(_PROXIES, rest.get("proxies", {})),

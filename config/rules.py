@@ -27,6 +27,7 @@ from config.introspection_rules import faults_of_introspection
 from config.isolation_rules import faults_of_rules
 from config.login_rules import faults_of_logins, faults_of_sessions
 from config.media_hosts import media_host, media_private_host
+from config.metrics_rules import faults_of_metrics
 from config.presets import CLIENTS_REQUIRED
 from config.proxy_rules import faults_of_proxies
 from config.secret import Secret
@@ -40,6 +41,7 @@ from config.settings import (
     IsolationKey,
     IsolationRule,
     Issuer,
+    Metrics,
     Proxies,
     Public,
     Sessions,
@@ -78,6 +80,7 @@ class Parts:
     isolation_rules: Mapping[int, IsolationRule]
     faulty_isolation_rules: Collection[int | str]  # Those of them in which something could not be read.
     telemetry: Telemetry | None
+    metrics: Metrics | None
     tokens: Tokens | None
     gates: Mapping[int, FrontGate]
     proxies: Proxies | None
@@ -391,6 +394,11 @@ def _telemetry(parts: Parts) -> Iterator[Fault]:
         yield from faults_of_telemetry(parts.telemetry, issuers=known, proxies=proxies)
 
 
+def _metrics(parts: Parts) -> Iterator[Fault]:
+    if parts.metrics is not None:
+        yield from faults_of_metrics(parts.metrics, parts.keys)
+
+
 def _administrators(parts: Parts) -> Iterator[Fault]:
     if parts.admin is not None:
         known = {issuer.issuer for issuer in parts.issuers.values()}
@@ -443,6 +451,7 @@ _RULES: Final[tuple[Callable[[Parts], Iterator[Fault]], ...]] = (
     _fronts,
     _isolation_rules,
     _telemetry,
+    _metrics,
     _administrators,
     _tokens,
     _proxies,

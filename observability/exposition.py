@@ -1,110 +1,132 @@
-"""From the workers' snapshots to what a Prometheus reads: merged, then written as text.
+"""What a Prometheus reads: all that is counted, and how things are, as text and piece by piece.
 
-Formats: Prometheus text 0.0.4 and OpenMetrics 1.0, by the scraper's `Accept`.
+Formats: Prometheus text 0.0.4 and OpenMetrics 1.0, by the scraper's `Accept`. Only OpenMetrics has exemplars.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate
 from typing import Final
 
-import msgspec
-
-from observability.families import FAMILIES, Family
+from observability.counted import Exemplar, State
+from observability.families import ACTIVE_STREAMS, FAMILIES, Family
+from observability.layouts import LAYOUTS, MODEL, SCOPE, Labels, Layout, Number, Part
+from observability.naming import escaped, plain
+from observability.totals import Total, Totals
 
 PROMETHEUS_TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS_TEXT: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+PIECE_ROWS: Final = 500
+"""Of a histogram each: some milliseconds, and a hundred kilobytes."""
+
+States = Mapping[str, Mapping[Labels, float]]
+"""By family's name."""
 
 
-class Series(msgspec.Struct, frozen=True, array_like=True):
-    """One series: its family's name, its label values in the family's order, and its numbers (`Family.width` many)."""
-
-    family: str
-    labels: tuple[str, ...]
-    values: tuple[float, ...]
+def prefers_open_metrics(accept: str) -> bool:
+    """Whether `Accept` (RFC 9110, section 12.5.1) prefers OpenMetrics to Prometheus' own format."""
+    return _quality(accept, "application/openmetrics-text") > _quality(accept, "text/plain")
 
 
-class Snapshot(msgspec.Struct, frozen=True):
-    """The metrics of one worker, or of several merged."""
-
-    series: list[Series]
-
-    def encode(self) -> bytes:
-        """As JSON, to be carried to the process that merges."""
-        return msgspec.json.encode(self)
-
-    @staticmethod
-    def decode(data: bytes) -> Snapshot:
-        """What `encode` made. Raises ValueError for anything else, also for a family or a width that is not ours."""
-        snapshot = msgspec.json.decode(data, type=Snapshot)
-        for one in snapshot.series:
-            if not _is_ours(one):
-                raise ValueError(f"no series of this version: {one.family}")
-        return snapshot
-
-    @staticmethod
-    def decode_known(data: bytes) -> tuple[Snapshot, bool]:
-        """What `encode` made, perhaps of another version: less the series that are not ours, and whether there were
-        any. Raises ValueError for what is no snapshot.
-        """
-        snapshot = msgspec.json.decode(data, type=Snapshot)
-        known = [one for one in snapshot.series if _is_ours(one)]
-        return Snapshot(series=known), len(known) < len(snapshot.series)
-
-    def handed_over(self) -> Snapshot:
-        """What counts of a worker whose place others have taken, while it serves on: what it counted and what it has
-        open, not how it sees things that may be configured no more.
-        """
-        return Snapshot(series=[one for one in self.series if FAMILIES[one.family].merge == "sum"])
-
-    def retired(self) -> Snapshot:
-        """What stays true of a worker that has ended: what it counted, not how it was.
-
-        Whoever merges must keep it: a sum that falls when a worker ends looks like a restart of all of them.
-        """
-        return Snapshot(series=[one for one in self.series if FAMILIES[one.family].kind in _LASTING])
+def merged(states: Iterable[State], totals: Totals) -> States:
+    """One state for all who told one, by their family's rule; a model is called as in the totals."""
+    found: dict[str, dict[Labels, float]] = {}
+    for one in states:
+        labels = (totals.model(*one.labels),) if one.family == ACTIVE_STREAMS.name else one.labels
+        rows = found.setdefault(one.family, {})
+        known = rows.get(labels)
+        rows[labels] = one.value if known is None else _of_both(FAMILIES[one.family], known, one.value)
+    return found
 
 
-@dataclass(frozen=True, slots=True)
-class Exposition:
-    """A scrape's answer."""
-
-    content_type: str
-    body: bytes
-
-
-def merge(snapshots: Iterable[Snapshot]) -> Snapshot:
-    """One snapshot for all: counts are added, states merged by their family's rule."""
-    merged: dict[tuple[str, tuple[str, ...]], tuple[float, ...]] = {}
-    for snapshot in snapshots:
-        for one in snapshot.series:
-            key = (one.family, one.labels)
-            known = merged.get(key)
-            merged[key] = one.values if known is None else _merged(FAMILIES[one.family], known, one.values)
-    return Snapshot(series=[Series(family, labels, values) for (family, labels), values in merged.items()])
+def exposition(totals: Totals, states: States, *, open_metrics: bool) -> Iterator[str]:
+    """The page in pieces of whole lines. What is counted meanwhile may be in it; each series agrees with itself."""
+    rows = {layout.key: totals.rows(layout) for layout in LAYOUTS.values()}
+    for family in FAMILIES.values():
+        layout, parts = _PLACES.get(family.name, _NO_PLACE)
+        there = rows.get(layout, [])
+        told = states.get(family.name, {})
+        if there or told:
+            yield _head(family, open_metrics=open_metrics)
+        for start in range(0, len(there), PIECE_ROWS):
+            piece = there[start : start + PIECE_ROWS]
+            yield "".join([part.text(total, exemplars=open_metrics) for total in piece for part in parts])
+        yield "".join([_sample(family.name, plain(family.labels, labels), value) for labels, value in told.items()])
+    if open_metrics:
+        yield "# EOF\n"
 
 
-def exposition(snapshot: Snapshot, accept: str = "") -> Exposition:
-    """The snapshot as text, in OpenMetrics if `accept` (RFC 9110, section 12.5.1) prefers it, else Prometheus' own."""
-    if _quality(accept, "application/openmetrics-text") > _quality(accept, "text/plain"):
-        return Exposition(OPENMETRICS_TEXT, _text(snapshot, open_metrics=True))
-    return Exposition(PROMETHEUS_TEXT, _text(snapshot, open_metrics=False))
+class _PartText:
+    """How one part of a layout's rows is written."""
+
+    def __init__(self, layout: Layout, part: Part) -> None:
+        family = part.family
+        self._part = part
+        # Without a model nothing is born: a request that ended before its model was confirmed has no tokens to tell.
+        self._needs_model = layout in (SCOPE, MODEL)
+        self._name = family.name
+        self._own = plain(family.labels[len(layout.labels) :], part.own)
+        self._bounds = (*(f'le="{float(bound)!r}"' for bound in family.buckets), 'le="+Inf"')
+        self._is_histogram = family.kind == "histogram"
+
+    def text(self, total: Total, *, exemplars: bool) -> str:
+        numbers, part = total.numbers, self._part
+        is_born = part.is_born and not (self._needs_model and not total.labels[-1])
+        if not is_born and not any(numbers[part.at : part.end]):
+            return ""
+        labels = f"{total.text},{self._own}" if total.text and self._own else total.text or self._own
+        if not self._is_histogram:
+            return _sample(self._name, labels, numbers[part.at])
+        counts = list(accumulate(numbers[part.at : part.end - 1]))
+        name, before = self._name, f"{labels}," if labels else ""
+        buckets = [
+            f"{name}_bucket{{{before}{bound}}} {count}\n" for bound, count in zip(self._bounds, counts, strict=True)
+        ]
+        if exemplars and total.exemplars:
+            buckets = [_with_exemplar(line, total.exemplars.get(at)) for at, line in enumerate(buckets, part.at)]
+        braces = f"{{{labels}}}" if labels else ""
+        return f"{''.join(buckets)}{name}_sum{braces} {numbers[part.end - 1]}\n{name}_count{braces} {counts[-1]}\n"
 
 
-def _is_ours(one: Series) -> bool:
-    family = FAMILIES.get(one.family)
-    return family is not None and len(one.values) == family.width and len(one.labels) == len(family.labels)
+def _with_exemplar(line: str, exemplar: Exemplar | None) -> str:
+    if exemplar is None:
+        return line
+    return f'{line[:-1]} # {{trace_id="{exemplar.trace_id}"}} {exemplar.value!r} {exemplar.time:.3f}\n'
 
 
-_LASTING: Final = frozenset({"counter", "histogram"})
+def _places() -> Iterator[tuple[str, tuple[str, tuple[_PartText, ...]]]]:
+    for layout in LAYOUTS.values():
+        for name in {part.family.name for part in layout.parts}:
+            yield name, (layout.key, tuple(_PartText(layout, part) for part in layout.of(FAMILIES[name])))
 
 
-def _merged(family: Family, left: tuple[float, ...], right: tuple[float, ...]) -> tuple[float, ...]:
-    if family.merge != "sum":
-        worst = min if family.merge == "min" else max
-        return tuple(worst(pair) for pair in zip(left, right, strict=True))
-    return tuple(a + b for a, b in zip(left, right, strict=True))
+_PLACES: Final = dict(_places())
+_NO_PLACE: Final[tuple[str, tuple[_PartText, ...]]] = ("", ())
+
+
+def _head(family: Family, *, open_metrics: bool) -> str:
+    # OpenMetrics names a counter's or info's family without the suffix that its samples have.
+    name = family.name
+    if open_metrics:
+        name = name.removesuffix("_total") if family.kind == "counter" else name.removesuffix("_info")
+    kind = "gauge" if family.kind == "info" and not open_metrics else family.kind
+    return f"# HELP {name} {escaped(family.help)}\n# TYPE {name} {kind}\n"
+
+
+def _sample(name: str, labels: str, value: Number) -> str:
+    braces = f"{{{labels}}}" if labels else ""
+    return f"{name}{braces} {int(value) if value == int(value) else value}\n"
+
+
+def _of_both(family: Family, left: float, right: float) -> float:
+    match family.merge:
+        case "sum":
+            return left + right
+        case "min":
+            return min(left, right)
+        case "max":
+            return max(left, right)
 
 
 def _quality(accept: str, media_type: str) -> float:
@@ -124,64 +146,3 @@ def _q(parameters: list[str]) -> float:
             except ValueError:
                 return 0.0
     return 1.0
-
-
-def _text(snapshot: Snapshot, *, open_metrics: bool) -> bytes:
-    rows: dict[str, list[Series]] = {}
-    for one in snapshot.series:
-        rows.setdefault(one.family, []).append(one)
-    lines: list[str] = []
-    for family in FAMILIES.values():
-        if family.name in rows:
-            lines += _head(family, open_metrics=open_metrics)
-            for one in sorted(rows[family.name], key=lambda series: series.labels):
-                lines += _histogram(family, one) if family.kind == "histogram" else [_line(family, one)]
-    if open_metrics:
-        lines.append("# EOF")
-    return ("\n".join(lines) + "\n").encode("utf-8")
-
-
-def _head(family: Family, *, open_metrics: bool) -> list[str]:
-    # OpenMetrics names a counter's or info's family without the suffix that its samples have.
-    name = family.name
-    if open_metrics:
-        name = name.removesuffix("_total") if family.kind == "counter" else name.removesuffix("_info")
-    kind = "gauge" if family.kind == "info" and not open_metrics else family.kind
-    return [f"# HELP {name} {_escaped(family.help)}", f"# TYPE {name} {kind}"]
-
-
-def _line(family: Family, one: Series) -> str:
-    return f"{family.name}{_braces(_pairs(family, one))} {_number(one.values[0])}"
-
-
-def _histogram(family: Family, one: Series) -> list[str]:
-    pairs = _pairs(family, one)
-    lines: list[str] = []
-    below = 0.0
-    for bound, count in zip((*map(_bound, family.buckets), "+Inf"), one.values[:-1], strict=True):
-        below += count
-        bucket = _braces([*pairs, f'le="{bound}"'])
-        lines.append(f"{family.name}_bucket{bucket} {_number(below)}")
-    lines.append(f"{family.name}_sum{_braces(pairs)} {one.values[-1]!r}")
-    lines.append(f"{family.name}_count{_braces(pairs)} {_number(below)}")
-    return lines
-
-
-def _pairs(family: Family, one: Series) -> list[str]:
-    return [f'{name}="{_escaped(value)}"' for name, value in zip(family.labels, one.labels, strict=True)]
-
-
-def _braces(pairs: list[str]) -> str:
-    return "{" + ",".join(pairs) + "}" if pairs else ""
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
-
-
-def _bound(bound: float) -> str:
-    return repr(float(bound))
-
-
-def _number(value: float) -> str:
-    return str(int(value)) if value.is_integer() else repr(value)

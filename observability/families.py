@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from observability import names
+from observability.rhythm import GAP_BUCKETS
 
 Kind = Literal["counter", "gauge", "histogram", "info"]
 # How workers' values of one series become one. "Is it up?" is as good as the worst worker's answer.
@@ -35,8 +36,6 @@ SCOPE_BUCKETS: Final = (0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24)
 MODEL_BUCKETS: Final = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 # The same for time per output token, and two below, for small models.
 TOKEN_BUCKETS: Final = (0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5)
-# From a fast token to what people take for an end.
-GAP_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 STAGE_BUCKETS: Final = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 
 _SCOPE: Final = ("workspace", "project", "model")
@@ -90,14 +89,19 @@ MODEL_QUEUE_WAIT: Final = Family(
     "How long requests waited for a place at a full engine. Those that found one at once are not in it.",
     ("model",), MODEL_BUCKETS,
 )  # fmt: skip
+MODEL_INTER_CHUNK: Final = Family(
+    names.MODEL_INTER_CHUNK_SECONDS, "histogram",
+    "Time between two events of a stream that bear a token, as read from the engine. An event may hold several tokens.",
+    ("model",), GAP_BUCKETS,
+)  # fmt: skip
 MODEL_LARGEST_GAP: Final = Family(
     names.MODEL_LARGEST_GAP_SECONDS, "histogram",
-    "The longest wait between two events of a stream after its first token, as read from the engine; a value a stream.",
+    "The largest of those times, a value a stream. Not in it: the engine was not read while the client took nothing.",
     ("model",), GAP_BUCKETS,
 )  # fmt: skip
 MODEL_TIME_TO_FIRST_CONTENT: Final = Family(
     names.MODEL_TIME_TO_FIRST_CONTENT_SECONDS, "histogram",
-    "As saltgate_model_time_to_first_token_seconds, but to the first content that people see: no reasoning.",
+    "As saltgate_model_time_to_first_token_seconds, but to what people see: no reasoning.",
     ("model",), MODEL_BUCKETS,
 )  # fmt: skip
 STREAMS_WITHOUT_TOKEN: Final = Family(
@@ -120,8 +124,9 @@ METRICS_OVERFLOW: Final = Family(
 METRICS_SCOPES: Final = Family(names.METRICS_SCOPES, "gauge", "Scopes that have series of their own now.")
 METRICS_SCOPES_LIMIT: Final = Family(names.METRICS_SCOPES_LIMIT, "gauge", "How many may have them.")
 METRICS_EVICTED: Final = Family(
-    names.METRICS_EVICTED, "counter", "Scopes idle for an hour whose series made room for another's."
-)
+    names.METRICS_EVICTED, "counter", "Scopes and models, long idle, whose series ended for another's sake.",
+    ("label",),
+)  # fmt: skip
 TELEMETRY_DROPPED: Final = Family(
     names.TELEMETRY_DROPPED, "counter",
     "Spans and log lines lost, because nobody took them in time; metrics: exports that the collector did not take.",
@@ -263,7 +268,8 @@ FAMILIES: Final[dict[str, Family]] = {
     for family in (
         REQUESTS, TIME_TO_FIRST_TOKEN, PROMPT_TOKENS, REUSED_PROMPT_TOKENS, OUTPUT_TOKENS, REFUSALS, ACTIVE_STREAMS,
         OVERHEAD, MODEL_DURATION, MODEL_TIME_TO_FIRST_TOKEN, MODEL_UPSTREAM_TIME_TO_FIRST_TOKEN,
-        MODEL_TIME_PER_OUTPUT_TOKEN, MODEL_OVERHEAD, MODEL_QUEUE_WAIT, MODEL_LARGEST_GAP, MODEL_TIME_TO_FIRST_CONTENT,
+        MODEL_TIME_PER_OUTPUT_TOKEN, MODEL_OVERHEAD, MODEL_QUEUE_WAIT, MODEL_INTER_CHUNK, MODEL_LARGEST_GAP,
+        MODEL_TIME_TO_FIRST_CONTENT,
         STREAMS_WITHOUT_TOKEN, USAGE_UNKNOWN, REUSE_UNKNOWN, METRICS_OVERFLOW,
         METRICS_SCOPES, METRICS_SCOPES_LIMIT, METRICS_EVICTED, TELEMETRY_DROPPED,
         ENGINE_UP, ENGINE_EJECTED, ENGINE_EJECTIONS, ENGINE_PROOF, ENGINE_INFO,

@@ -1,19 +1,21 @@
-"""The numbers of one worker, in its own memory: a dictionary a family, bounded, a tenth of a microsecond a count.
+"""What one worker counts, in its own memory, until it is asked: rows of numbers, bounded, microseconds a request.
 
 Every label value is ours or was confirmed: workspace and project by the directory, model by the engines, the rest from
-closed sets in `names.py`. What is over a bound is counted under `__other__`, so that totals stay right. Metrics are no
-bill: a scope under `__other__` and a worker that crashed are lost here.
+closed sets in `names.py`. The worker keeps no sums: what it has told is over for it, and the process that asks adds it
+up (`totals.py`). So a worker holds only what came since, and no sum falls when it ends. What it had not told when it
+crashed is lost: metrics are no bill.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from observability import families
-from observability.exposition import Series, Snapshot
-from observability.families import FAMILIES, Family
+from observability.counted import Counted, Exemplar, Row, Rows, State
+from observability.families import MODEL_BUCKETS, SCOPE_BUCKETS, STAGE_BUCKETS, TOKEN_BUCKETS, Family
+from observability.layouts import MODEL, OWN, SCOPE, Labels, Layout, Number
 from observability.names import (
     ISOLATION_CHECKS,
     OPERATIONS_WITHOUT_USAGE,
@@ -30,14 +32,26 @@ from observability.names import (
     ProofState,
 )
 from observability.record import Record
+from observability.rhythm import GAP_BUCKETS, Rhythm
+
+# What a worker holds until it is asked, at most; what is over it is counted under `__other__`. A scope's row takes half
+# a kilobyte, a model's six.
+MOST_SCOPE_ROWS: Final = 65_536
+MOST_MODEL_ROWS: Final = 1_024
+MOST_EXEMPLAR_ROWS: Final = 2_048
+# A piece takes about a millisecond, and streams wait as long.
+PIECE_ROWS: Final = 256
+
+
+def _no_trace(_: Record) -> bool:
+    return False
 
 
 class Metrics:
     """The metrics of one worker: an observer of its records, and the state that the gate's parts tell.
 
     `drops` gives for each signal (`spans`, `logs`) how many were lost so far. `rules` are the isolation rules that may
-    match: no other name is counted. The first `max_scopes` scopes and
-    `max_models` models have series of their own for as long as the worker runs.
+    match: no other name is counted. `traced` says whether the request's trace is kept: only such a one is an exemplar.
     """
 
     def __init__(
@@ -46,56 +60,63 @@ class Metrics:
         version: str,
         drops: Mapping[str, Callable[[], int]],
         rules: Sequence[str] = (),
-        max_scopes: int = 1000,
-        max_models: int = 100,
+        traced: Callable[[Record], bool] = _no_trace,
     ) -> None:
         self._drops = dict(drops)
-        self._values: dict[str, dict[tuple[str, ...], list[float]]] = {name: {} for name in FAMILIES}
-        self._scopes = _Bounded(max_scopes)
-        self._models = _Bounded(max_models)
         self._rules = frozenset(rules)
+        self._traced = traced
+        self._scopes: dict[Labels, list[Number]] = {}
+        self._models: dict[Labels, list[Number]] = {}
+        self._own: dict[str, dict[Labels, list[Number]]] = {name: {} for name in OWN}
+        self._exemplars: dict[Labels, dict[int, Exemplar]] = {}
+        self._streams: dict[str, int] = {}
+        self._states: dict[tuple[str, Labels], float] = {}
+        self._so_far: dict[tuple[str, Labels], float] = {}
         self._set(families.BUILD_INFO, (version,), 1.0)
-        for code in (*REFUSAL_CODES, OTHER):
-            self._add(families.REFUSALS, (code,), 0.0)
-        for stage in STAGES:
-            self._series(families.OVERHEAD, (stage,))
-        for check in ISOLATION_CHECKS:
-            self._add(families.ISOLATION_VIOLATIONS, (check,), 0.0)
-        for rule in rules:
-            self._add(families.RULE_MATCHES, (rule,), 0.0)
-        for label in ("scope", "model"):
-            self._add(families.METRICS_OVERFLOW, (label,), 0.0)
+        for family, values in (
+            (families.REFUSALS, (*REFUSAL_CODES, OTHER)),
+            (families.OVERHEAD, STAGES),
+            (families.ISOLATION_VIOLATIONS, ISOLATION_CHECKS),
+            (families.RULE_MATCHES, rules),
+        ):
+            for value in values:
+                self._row(family, value)
 
     def sent(self, record: Record) -> None:
         """Gives birth to the request's series, with 0.
 
         A scrape before its end must see them: Prometheus takes the first value of a series for no increase.
         """
-        workspace, project = self._scope(record)
-        model = self._model(record)
-        self._add(families.REQUESTS, (workspace, project, model, "ok"), 0.0)
-        for family in (families.PROMPT_TOKENS, families.REUSED_PROMPT_TOKENS, families.OUTPUT_TOKENS):
-            self._add(family, (workspace, project, model), 0.0)
-        self._series(families.TIME_TO_FIRST_TOKEN, (workspace, project, model))
-        if (model,) not in self._values[families.REUSE_UNKNOWN.name]:
-            self._give_birth(model)
+        model = self._model_key(record)
+        self._scope_key(record, model[0])
         if record.stream:
-            self._add(families.ACTIVE_STREAMS, (model,), 1.0)
+            self._opened(record, 1)
 
     def finished(self, record: Record) -> None:
-        """Counts the request, once, under what was confirmed of it."""
-        workspace, project = self._scope(record)
-        model = self._model(record)
-        self._count_overflow(workspace, model)
-        self._add(families.REQUESTS, (workspace, project, model, str(record.outcome)), 1.0)
+        """The request counts, once, under what was confirmed of it."""
+        outcome: Outcome = record.outcome or "gate_error"
+        model_key = self._model_key(record)
+        scope_key = self._scope_key(record, model_key[0])
+        scope, model = self._scopes[scope_key], self._models[model_key]
+        scope[_REQUESTS[outcome]] += 1
         if record.refusal_code is not None:
-            self._add(families.REFUSALS, (_one_of(REFUSAL_CODES, record.refusal_code),), 1.0)
+            self._count(families.REFUSALS, _one_of(REFUSAL_CODES, record.refusal_code))
         for rule in record.narrowed_by:
-            self._add(families.RULE_MATCHES, (_one_of(self._rules, rule),), 1.0)
-        for stage, seconds in record.stages.items():
-            self._observe(families.OVERHEAD, (stage,), seconds)
-        if record.sent_ns is not None:
-            self._finish_sent(record, workspace, project, model)
+            self._count(families.RULE_MATCHES, _one_of(self._rules, rule))
+        stages = record.stages
+        for stage, seconds in stages.items():
+            _observe(model, _OVERHEAD[stage], STAGE_BUCKETS, seconds)
+        if "queue" in stages:
+            _observe(model, _QUEUE_WAIT, MODEL_BUCKETS, stages["queue"])
+        if record.sent_ns is None or record.operation in OPERATIONS_WITHOUT_USAGE:
+            return
+        _observe(model, _DURATION[outcome], MODEL_BUCKETS, record.duration_seconds)
+        if record.stream:
+            self._opened(record, -1)
+            _count_stream(record, outcome, scope, model)
+        _count_tokens(record, outcome, scope, model)
+        if self._traced(record):
+            self._exemplify(record, outcome, scope_key, model_key)
 
     def engine_up(self, engine: str, replica: str, up: bool) -> None:
         """Whether this worker may use the replica now."""
@@ -104,11 +125,11 @@ class Metrics:
     def engine_ejected(self, engine: str, replica: str, ejected: bool) -> None:
         """Whether this worker leaves the replica alone now."""
         self._set(families.ENGINE_EJECTED, (engine, replica), float(ejected))
-        self._add(families.ENGINE_EJECTIONS, (engine, replica), 0.0)
+        self._row(families.ENGINE_EJECTIONS, engine, replica)
 
     def engine_ejection(self, engine: str, replica: str) -> None:
         """This worker begins to leave the replica alone."""
-        self._add(families.ENGINE_EJECTIONS, (engine, replica), 1.0)
+        self._count(families.ENGINE_EJECTIONS, engine, replica)
 
     def engine_proof(self, engine: str, replica: str, endpoint: str, state: ProofState) -> None:
         """Where this worker's proof of the endpoint stands (contract section 5)."""
@@ -117,9 +138,9 @@ class Metrics:
 
     def engine_version(self, engine: str, replica: str, version: str) -> None:
         """The version that the replica tells now. The one before is gone: it is a state, no history."""
-        rows = self._values[families.ENGINE_INFO.name]
-        for labels in [row for row in rows if row[:2] == (engine, replica) and row[2] != version]:
-            del rows[labels]
+        for family, labels in list(self._states):
+            if family == families.ENGINE_INFO.name and labels[:2] == (engine, replica):
+                del self._states[family, labels]
         self._set(families.ENGINE_INFO, (engine, replica, version), 1.0)
 
     def engine_load(self, engine: str, *, taken: int, limit: int, waiting: int) -> None:
@@ -133,16 +154,16 @@ class Metrics:
         self._set(families.CONNECTIONS, (), number)
         self._set(families.CONNECTIONS_LIMIT, (), limit)
         for reason, times in closed.items():
-            self._set(families.CONNECTIONS_CLOSED, (reason,), times)
+            self._count_so_far(families.CONNECTIONS_CLOSED, (reason,), times)
 
     def engine_probed(self, engine: str, replica: str, prompt_tokens: int) -> None:
         """One request of the proof's own was answered."""
-        self._add(families.ENGINE_PROBES, (engine, replica), 1.0)
-        self._add(families.ENGINE_PROBE_TOKENS, (engine, replica), prompt_tokens)
+        self._count(families.ENGINE_PROBES, engine, replica)
+        self._count(families.ENGINE_PROBE_TOKENS, engine, replica, times=prompt_tokens)
 
     def isolation_violation(self, check: IsolationCheck) -> None:
         """An isolation check failed on a running request."""
-        self._add(families.ISOLATION_VIOLATIONS, (check,), 1.0)
+        self._count(families.ISOLATION_VIOLATIONS, check)
 
     def directory_up(self, up: bool) -> None:
         """Whether the directory's generation is confirmed (contract section 4)."""
@@ -165,123 +186,197 @@ class Metrics:
         self._set(families.CERTIFICATE_EXPIRY, (), not_after)
         self._set(families.CERTIFICATE_USABLE, (), float(usable))
 
-    def snapshot(self) -> Snapshot:
-        """Everything as it is now, to be merged with the other workers' and shown."""
+    def loop_lag(self, seconds: float, latest: float) -> None:
+        """So late came the event loop just now; `latest` is the latest of about a minute."""
+        _observe(self._row(families.EVENT_LOOP_LAG), 0, STAGE_BUCKETS, seconds)
+        self._set(families.EVENT_LOOP_LAG_MAX, (), latest)
+
+    def told(self) -> Iterator[Counted]:
+        """What was counted since this was asked last, in pieces of about a millisecond, and all states in the last one.
+
+        Each increase is told once, so whoever asks must take every piece.
+        """
         for signal, dropped in self._drops.items():
-            self._set(families.TELEMETRY_DROPPED, (signal,), float(dropped()))
-        return Snapshot(
-            series=[
-                Series(family=name, labels=labels, values=tuple(values))
-                for name, rows in self._values.items()
-                for labels, values in rows.items()
-            ]
-        )
+            self._count_so_far(families.TELEMETRY_DROPPED, (signal,), dropped())
+        scopes, self._scopes = self._scopes, {}
+        models, self._models = self._models, {}
+        own, self._own = self._own, {name: {} for name in OWN}
+        exemplars, self._exemplars = self._exemplars, {}
+        for layout, rows in ((SCOPE, scopes), (MODEL, models), *((OWN[name], rows) for name, rows in own.items())):
+            labels = list(rows)  # the first first: they have the best claim to series of their own
+            for start in range(0, len(labels), PIECE_ROWS):
+                yield Counted([_taken(layout, rows, labels[start : start + PIECE_ROWS], exemplars)])
+        yield Counted([], [*self._told_states()])
 
-    def _finish_sent(self, record: Record, workspace: str, project: str, model: str) -> None:
-        if record.operation in OPERATIONS_WITHOUT_USAGE:
+    def _told_states(self) -> Iterator[State]:
+        for (family, labels), value in self._states.items():
+            yield State(family, labels, value)
+        for model, streams in self._streams.items():
+            yield State(families.ACTIVE_STREAMS.name, (model,), streams)
+
+    def _exemplify(self, record: Record, outcome: Outcome, scope: Labels, model: Labels) -> None:
+        """The request as an example of the buckets that it was counted in."""
+        trace_id, time = f"{record.trace_id:032x}", record.wall_ns(record.ended_ns) / 1e9
+
+        def is_example(labels: Labels, at: int, buckets: tuple[float, ...], seconds: float | None) -> None:
+            if seconds is not None:
+                at += bisect_left(buckets, seconds)
+                self._exemplars_of(labels)[at] = Exemplar(at, trace_id, seconds, time)
+
+        is_example(model, _DURATION[outcome], MODEL_BUCKETS, record.duration_seconds)
+        if not record.stream:
             return
-        self._observe(families.MODEL_DURATION, (model, str(record.outcome)), record.duration_seconds)
-        if record.stream:
-            self._add(families.ACTIVE_STREAMS, (model,), -1.0)
-            self._finish_stream(record, workspace, project, model)
-        if record.prompt_tokens is None:
-            self._add(families.USAGE_UNKNOWN, (model, USAGE_UNKNOWN_REASON[_outcome(record)]), 1.0)
-            return
-        self._add(families.PROMPT_TOKENS, (workspace, project, model), record.prompt_tokens)
-        self._add(families.OUTPUT_TOKENS, (workspace, project, model), record.output_tokens or 0)
-        if record.reused_tokens is None:
-            self._add(families.REUSE_UNKNOWN, (model,), 1.0)
-        else:
-            self._add(families.REUSED_PROMPT_TOKENS, (workspace, project, model), record.reused_tokens)
+        is_example(model, _UPSTREAM, MODEL_BUCKETS, record.upstream_time_to_first_token_seconds)
+        if record.first_token_kind is not None:
+            first = record.time_to_first_token_seconds
+            is_example(scope, _FIRST, SCOPE_BUCKETS, first)
+            is_example(model, _MODEL_FIRST[record.first_token_kind], MODEL_BUCKETS, first)
+            is_example(model, _CONTENT, MODEL_BUCKETS, record.time_to_first_visible_seconds)
+            is_example(model, _EACH, TOKEN_BUCKETS, record.seconds_per_output_token)
+            is_example(model, _LARGEST_GAP, GAP_BUCKETS, record.largest_gap_seconds)
 
-    def _finish_stream(self, record: Record, workspace: str, project: str, model: str) -> None:
-        upstream = record.upstream_time_to_first_token_seconds
-        if upstream is not None:
-            self._observe(families.MODEL_UPSTREAM_TIME_TO_FIRST_TOKEN, (model,), upstream)
-        relayed = record.relay_seconds
-        if relayed is not None:
-            self._observe(families.OVERHEAD, ("relay",), relayed)
-        first = record.time_to_first_token_seconds
-        if first is None or record.first_token_kind is None:
-            self._add(families.STREAMS_WITHOUT_TOKEN, (model, WITHOUT_TOKEN_REASON[_outcome(record)]), 1.0)
-            return
-        self._observe(families.TIME_TO_FIRST_TOKEN, (workspace, project, model), first)
-        self._observe(families.MODEL_TIME_TO_FIRST_TOKEN, (model, record.first_token_kind), first)
-        each = record.seconds_per_output_token
-        if each is not None:
-            self._observe(families.MODEL_TIME_PER_OUTPUT_TOKEN, (model,), each)
+    def _exemplars_of(self, labels: Labels) -> dict[int, Exemplar]:
+        found = self._exemplars.get(labels)
+        if found is None:
+            found = {}
+            if len(self._exemplars) < MOST_EXEMPLAR_ROWS:
+                self._exemplars[labels] = found
+        return found
 
-    def _give_birth(self, model: str) -> None:
-        for family in (families.REUSE_UNKNOWN, families.ACTIVE_STREAMS):
-            self._add(family, (model,), 0.0)
-        for outcome in OUTCOMES:
-            self._series(families.MODEL_DURATION, (model, outcome))
-            self._add(families.STREAMS_WITHOUT_TOKEN, (model, WITHOUT_TOKEN_REASON[outcome]), 0.0)
-            self._add(families.USAGE_UNKNOWN, (model, USAGE_UNKNOWN_REASON[outcome]), 0.0)
-        for kind in TOKEN_KINDS:
-            self._series(families.MODEL_TIME_TO_FIRST_TOKEN, (model, kind))
-        self._series(families.MODEL_UPSTREAM_TIME_TO_FIRST_TOKEN, (model,))
-        self._series(families.MODEL_TIME_PER_OUTPUT_TOKEN, (model,))
+    def _scope_key(self, record: Record, model: str) -> Labels:
+        """The labels under which the request counts; its row is there."""
+        scoped = record.workspace is not None and record.project is not None
+        key = (record.workspace or "", record.project or "", model) if scoped else ("", "", model)
+        if key not in self._scopes:
+            if len(self._scopes) >= MOST_SCOPE_ROWS:
+                key = (OTHER, OTHER, model)
+            self._scopes.setdefault(key, SCOPE.zeros())
+        return key
 
-    def _scope(self, record: Record) -> tuple[str, str]:
-        if record.workspace is None or record.project is None:
-            return _NO_SCOPE
-        scope = (record.workspace, record.project)
-        return scope if self._scopes.admits(scope) else _OTHER_SCOPE
+    def _model_key(self, record: Record) -> Labels:
+        """The label under which the model counts; its row is there."""
+        key = (record.model or "",)
+        if key not in self._models:
+            if len(self._models) >= MOST_MODEL_ROWS:
+                key = (OTHER,)
+            self._models.setdefault(key, MODEL.zeros())
+        return key
 
-    def _model(self, record: Record) -> str:
-        if record.model is None:
-            return ""
-        return record.model if self._models.admits((record.model,)) else OTHER
+    def _opened(self, record: Record, change: int) -> None:
+        """So many more streams of the record's model are open. It is called the same at the stream's end."""
+        model = record.model or ""
+        if model not in self._streams and len(self._streams) >= MOST_MODEL_ROWS:
+            model = OTHER
+        self._streams[model] = self._streams.get(model, 0) + change
 
-    def _count_overflow(self, workspace: str, model: str) -> None:
-        if workspace == OTHER:
-            self._add(families.METRICS_OVERFLOW, ("scope",), 1.0)
-        if model == OTHER:
-            self._add(families.METRICS_OVERFLOW, ("model",), 1.0)
-
-    def _series(self, family: Family, labels: tuple[str, ...]) -> list[float]:
-        rows = self._values[family.name]
+    def _row(self, family: Family, *labels: str) -> list[Number]:
+        rows = self._own[family.name]
         row = rows.get(labels)
         if row is None:
-            row = rows[labels] = [0.0] * family.width
+            row = rows[labels] = [0] * family.width
         return row
 
-    def _add(self, family: Family, labels: tuple[str, ...], amount: float) -> None:
-        self._series(family, labels)[0] += amount
+    def _count(self, family: Family, *labels: str, times: float = 1) -> None:
+        self._row(family, *labels)[0] += times
 
-    def _set(self, family: Family, labels: tuple[str, ...], value: float) -> None:
-        self._series(family, labels)[0] = value
+    def _count_so_far(self, family: Family, labels: Labels, total: float) -> None:
+        """It was counted elsewhere, `total` times so far."""
+        key = (family.name, labels)
+        self._count(family, *labels, times=total - self._so_far.get(key, 0))
+        self._so_far[key] = total
 
-    def _observe(self, family: Family, labels: tuple[str, ...], seconds: float) -> None:
-        row = self._series(family, labels)
-        row[bisect_left(family.buckets, seconds)] += 1.0
-        row[-1] += seconds
-
-
-class _Bounded:
-    """The first `limit` keys that ask are admitted, for good: a series that went away would look like a restart."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._admitted: set[tuple[str, ...]] = set()
-
-    def admits(self, key: tuple[str, ...]) -> bool:
-        if key in self._admitted:
-            return True
-        if len(self._admitted) >= self._limit:
-            return False
-        self._admitted.add(key)
-        return True
+    def _set(self, family: Family, labels: Labels, value: float) -> None:
+        self._states[family.name, labels] = value
 
 
-_NO_SCOPE: Final = ("", "")
-_OTHER_SCOPE: Final = (OTHER, OTHER)
+_REQUESTS: Final = {outcome: SCOPE.at(families.REQUESTS, outcome) for outcome in OUTCOMES}
+_PROMPT: Final = SCOPE.at(families.PROMPT_TOKENS)
+_REUSED: Final = SCOPE.at(families.REUSED_PROMPT_TOKENS)
+_OUTPUT: Final = SCOPE.at(families.OUTPUT_TOKENS)
+_FIRST: Final = SCOPE.at(families.TIME_TO_FIRST_TOKEN)
+_OVERHEAD: Final[dict[str, int]] = {stage: MODEL.at(families.MODEL_OVERHEAD, stage) for stage in STAGES}
+_DURATION: Final = {outcome: MODEL.at(families.MODEL_DURATION, outcome) for outcome in OUTCOMES}
+_MODEL_FIRST: Final = {kind: MODEL.at(families.MODEL_TIME_TO_FIRST_TOKEN, kind) for kind in TOKEN_KINDS}
+_UPSTREAM: Final = MODEL.at(families.MODEL_UPSTREAM_TIME_TO_FIRST_TOKEN)
+_EACH: Final = MODEL.at(families.MODEL_TIME_PER_OUTPUT_TOKEN)
+_CONTENT: Final = MODEL.at(families.MODEL_TIME_TO_FIRST_CONTENT)
+_GAPS: Final = MODEL.at(families.MODEL_INTER_CHUNK)
+_LARGEST_GAP: Final = MODEL.at(families.MODEL_LARGEST_GAP)
+_QUEUE_WAIT: Final = MODEL.at(families.MODEL_QUEUE_WAIT)
+_REUSE_UNKNOWN: Final = MODEL.at(families.REUSE_UNKNOWN)
+_WITHOUT_TOKEN: Final = {
+    outcome: MODEL.at(families.STREAMS_WITHOUT_TOKEN, reason) for outcome, reason in WITHOUT_TOKEN_REASON.items()
+}
+_USAGE_UNKNOWN: Final = {
+    outcome: MODEL.at(families.USAGE_UNKNOWN, reason) for outcome, reason in USAGE_UNKNOWN_REASON.items()
+}
+
+
+def _observe(row: list[Number], at: int, buckets: tuple[float, ...], seconds: float) -> None:
+    row[at + bisect_left(buckets, seconds)] += 1
+    row[at + len(buckets) + 1] += seconds
+
+
+def _count_stream(record: Record, outcome: Outcome, scope: list[Number], model: list[Number]) -> None:
+    upstream = record.upstream_time_to_first_token_seconds
+    if upstream is not None:
+        _observe(model, _UPSTREAM, MODEL_BUCKETS, upstream)
+    if record.rhythm is not None:
+        _count_gaps(record.rhythm, model)
+    relayed = record.relay_seconds
+    if relayed is not None:
+        _observe(model, _OVERHEAD["relay"], STAGE_BUCKETS, relayed)
+    first, kind = record.time_to_first_token_seconds, record.first_token_kind
+    if first is None or kind is None:
+        model[_WITHOUT_TOKEN[outcome]] += 1
+        return
+    _observe(scope, _FIRST, SCOPE_BUCKETS, first)
+    _observe(model, _MODEL_FIRST[kind], MODEL_BUCKETS, first)
+    content = record.time_to_first_visible_seconds
+    if content is not None:
+        _observe(model, _CONTENT, MODEL_BUCKETS, content)
+    each = record.seconds_per_output_token
+    if each is not None:
+        _observe(model, _EACH, TOKEN_BUCKETS, each)
+
+
+def _count_gaps(rhythm: Rhythm, model: list[Number]) -> None:
+    largest = rhythm.largest_gap_seconds
+    if largest is None:
+        return
+    _observe(model, _LARGEST_GAP, GAP_BUCKETS, largest)
+    for at, gaps in enumerate(rhythm.gaps, _GAPS):
+        if gaps:
+            model[at] += gaps
+    model[_GAPS + len(GAP_BUCKETS) + 1] += rhythm.gaps_ns / 1e9
+
+
+def _count_tokens(record: Record, outcome: Outcome, scope: list[Number], model: list[Number]) -> None:
+    if record.prompt_tokens is None:
+        model[_USAGE_UNKNOWN[outcome]] += 1
+        return
+    scope[_PROMPT] += record.prompt_tokens
+    scope[_OUTPUT] += record.output_tokens or 0
+    if record.reused_tokens is None:
+        model[_REUSE_UNKNOWN] += 1
+    else:
+        scope[_REUSED] += record.reused_tokens
+
+
+def _taken(
+    layout: Layout,
+    rows: dict[Labels, list[Number]],
+    some: Sequence[Labels],
+    exemplars: dict[Labels, dict[int, Exemplar]],
+) -> Rows:
+    """Some of the rows, which are no more among `rows` then: to free many at once would take its time, too."""
+    found = exemplars if layout in (SCOPE, MODEL) else _NO_EXEMPLARS
+    return Rows(layout.key, [Row(one, rows.pop(one), tuple(found.pop(one, _NONE).values())) for one in some])
+
+
+_NONE: Final[dict[int, Exemplar]] = {}
+_NO_EXEMPLARS: Final[dict[Labels, dict[int, Exemplar]]] = {}
 
 
 def _one_of(known: frozenset[str], value: str) -> str:
     return value if value in known else OTHER
-
-
-def _outcome(record: Record) -> Outcome:
-    return record.outcome if record.outcome is not None else "gate_error"

@@ -158,6 +158,7 @@ STREAMS_WITHOUT_TOKEN: Final = "saltgate_streams_without_token_total"  # noqa: S
 MODEL_OVERHEAD_SECONDS: Final = "saltgate_model_overhead_seconds"
 MODEL_QUEUE_WAIT_SECONDS: Final = "saltgate_queue_wait_seconds"
 MODEL_LARGEST_GAP_SECONDS: Final = "saltgate_largest_gap_seconds"
+MODEL_INTER_CHUNK_SECONDS: Final = "saltgate_inter_chunk_seconds"
 MODEL_TIME_TO_FIRST_CONTENT_SECONDS: Final = "saltgate_time_to_first_content_seconds"
 USAGE_UNKNOWN: Final = "saltgate_usage_unknown_total"
 REUSE_UNKNOWN: Final = "saltgate_reuse_unknown_total"

@@ -465,8 +465,7 @@ class Record:
     @property
     def largest_gap_seconds(self) -> float | None:
         """The largest time between two events that bear a token. Absent where there were no two of them."""
-        rhythm = self.rhythm
-        return None if rhythm is None or not any(rhythm.gaps) else rhythm.largest_gap_ns / 1e9
+        return None if self.rhythm is None else self.rhythm.largest_gap_seconds
 
     @property
     def held_seconds(self) -> float | None:
@@ -479,8 +478,13 @@ class Record:
 
     def _since_read(self, moment_ns: int | None) -> float | None:
         """From the request's head, less the wait for the client's own upload."""
-        seconds = _seconds(self.started_ns, moment_ns)
-        return None if seconds is None else max(seconds - self.stages.get("body", 0.0), 0.0)
+        if moment_ns is None:
+            return None
+        since_ns = moment_ns - self.started_ns
+        for name, began_ns, ended_ns in self.intervals:
+            if name == "body":
+                since_ns -= ended_ns - began_ns
+        return max(since_ns, 0) / 1e9
 
     def _conclude(self, error: BaseException | None) -> None:
         if self.outcome is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from observability import families
-from observability.exposition import Series, Snapshot
+from observability.counted import State
 
 
 class Reloads:
@@ -26,11 +26,11 @@ class Reloads:
         """A reload changed nothing."""
         self._last_succeeded = False
 
-    def snapshot(self, deaths: int) -> Snapshot:
+    def states(self, deaths: int) -> list[State]:
         """`deaths` is how many workers have ended without being told to, so far."""
         rows = (
             (families.RELOAD_SUCCEEDED, float(self._last_succeeded)),
             (families.CONFIGURATION_READ, self._read_at),
             (families.WORKER_DEATHS, float(deaths)),
         )
-        return Snapshot(series=[Series(family.name, (), (value,)) for family, value in rows])
+        return [State(family.name, (), value) for family, value in rows]

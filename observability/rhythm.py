@@ -61,6 +61,11 @@ class Rhythm:
         self._since_ns = None
 
     @property
+    def largest_gap_seconds(self) -> float | None:
+        """Absent where there were no two events."""
+        return self.largest_gap_ns / 1e9 if any(self.gaps) else None
+
+    @property
     def is_of_engine(self) -> bool:
         """Whether the engine was read all the time, so that the times are its own."""
         return self.held_ns == 0 and self._held_from_ns is None

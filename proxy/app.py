@@ -7,7 +7,7 @@ import dataclasses
 import math
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +20,7 @@ import structlog
 from config.addresses import UnixAddress, upstream_address
 from config.settings import Engine as EngineSettings
 from config.settings import EngineTimeouts, Settings, Timeouts
+from observability.counted import Counted
 from observability.logs import Logs
 from observability.metrics import Metrics
 from observability.names import ProofState
@@ -108,12 +109,16 @@ class Gate:
         return () if ring is None else self.gateway.salts.keys.lacking(ring, self.gateway.wall_clock())
 
     def state(self) -> WorkerState:
+        return WorkerState(self.waits_for(), self.gateway.relay.open_exchanges)
+
+    def counted(self) -> Iterator[Counted]:
+        """What the metrics tell: see `Metrics.told`."""
         metrics = self.metrics
         for places in self.gateway.capacity:
             metrics.engine_load(places.engine, taken=places.taken, limit=places.limit, waiting=places.waiting)
         crowd = self.front.crowd
         metrics.connections(crowd.open, limit=crowd.most, closed={one: crowd.closed[one] for one in REASONS})
-        return WorkerState(self.waits_for(), self.gateway.relay.open_exchanges, metrics.snapshot().encode())
+        return metrics.told()
 
     async def retire(self, seconds: float, ended: asyncio.Event) -> None:
         """Others have taken over: serve the connections that are open until each has had its next answer and is closed

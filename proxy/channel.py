@@ -1,6 +1,7 @@
 """What the supervisor and a worker say to each other over their socket pair, and how it is framed.
 
-First an `Assignment` comes down, then any number of orders; for each `Tell` a `Told` goes up, and one more at the end.
+First an `Assignment` comes down, then any number of orders. For each `Tell` a `Told` with its number goes up, after any
+number of others that hold what was counted; at the end come those once more.
 The two may be of different versions, since a reload starts workers of the code that is installed by then: what is said
 here may grow by fields that have a default, and never change its meaning. Nothing else is imported here: the supervisor
 starts without the parts of a gate.
@@ -32,9 +33,10 @@ class Assignment(msgspec.Struct, frozen=True):
 
 
 class Tell(msgspec.Struct, frozen=True, tag=True):
-    """Asks for a `Told` with the same number."""
+    """Asks for a `Told` with the same number, and before it for what was counted, unless `counts` is False."""
 
     number: int
+    counts: bool = True
 
 
 class Listen(msgspec.Struct, frozen=True, tag=True):
@@ -53,18 +55,20 @@ Order = Tell | Listen | Retire | Cut
 
 
 class WorkerState(msgspec.Struct, frozen=True):
-    """What a worker tells of itself: what it still waits for before it can serve, and its metrics so far."""
+    """What a worker tells of itself: what it still waits for before it can serve, and what it has open."""
 
     waits_for: tuple[str, ...]
     open_requests: int
-    metrics: bytes
 
 
 class Told(msgspec.Struct, frozen=True):
-    """A worker's state. `number` is that of the question; 0 where nobody asked, at the end."""
+    """The answer to the question of that number; or, with number 0, a piece of what was counted since the last one, as
+    `Counted` encodes it.
+    """
 
     number: int
-    state: WorkerState
+    state: WorkerState | None = None
+    counted: bytes = b""
 
 
 def frame(message: Assignment | Order | Told) -> bytes:

@@ -13,6 +13,18 @@ from config.settings import Settings
 from proxy.tls import Pair
 
 
+class MetricsPlan(msgspec.Struct, frozen=True):
+    """What the supervisor does with what its workers count. `pseudonym_key` None: scopes go by their names."""
+
+    most_scopes: int = 1000
+    most_models: int = 100
+    idle_seconds: float = 3600.0
+    pseudonym_key: bytes | None = None
+
+    def __repr__(self) -> str:
+        return f"MetricsPlan(most_scopes={self.most_scopes})"  # the rest may hold secrets
+
+
 class Plan(msgspec.Struct, frozen=True):
     """A configuration without faults. `fixed` is what only a restart can change, by its dotted key, to be compared.
 
@@ -26,6 +38,7 @@ class Plan(msgspec.Struct, frozen=True):
     metrics_token: bytes | None
     fixed: dict[str, str]
     packed: bytes
+    metrics: MetricsPlan = MetricsPlan()
 
     def __repr__(self) -> str:
         return f"Plan(public={self.public!r}, admin={self.admin!r}, workers={self.workers})"  # the rest holds secrets

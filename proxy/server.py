@@ -17,6 +17,7 @@ import uvloop
 from config.settings import Logs
 from observability.logs import configure_logs
 from proxy.descriptors import raise_limit
+from proxy.memory import settle
 from proxy.plan import Plan
 from proxy.supervisor.admin import admin_listener
 from proxy.supervisor.listener import bound
@@ -51,6 +52,7 @@ async def _supervise(plan: Plan, configuration: Path, beside: AbstractAsyncConte
         loop.add_signal_handler(signal.SIGHUP, lambda: _hung_up(supervisor, terminal))
         await stack.enter_async_context(admin_listener(plan.admin, supervisor))
         await stack.enter_async_context(beside)
+        settle()
         _log.info("server.listening", public=plan.public, admin=plan.admin, workers=supervisor.size)
         await supervisor.run()
     _log.info("server.stopped")

@@ -85,7 +85,9 @@ class Supervision:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 match msgspec.msgpack.decode(await read_frame(self.reader), type=Order):
-                    case Tell(number):
+                    case Tell(number, counts):
+                        if counts:
+                            await self._tell_counted(gate)
                         self.writer.write(frame(Told(number, gate.state())))
                         await self.writer.drain()
                     case Listen():
@@ -99,8 +101,14 @@ class Supervision:
     async def say_last(self, gate: Gate) -> None:
         """What was counted until now, which nobody may ask for any more."""
         with contextlib.suppress(ConnectionError):
-            self.writer.write(frame(Told(0, gate.state())))
+            await self._tell_counted(gate)
+
+    async def _tell_counted(self, gate: Gate) -> None:
+        """Piece by piece: streams have their turn between two of them."""
+        for piece in gate.counted():
+            self.writer.write(frame(Told(0, counted=piece.encode())))
             await self.writer.drain()
+            await asyncio.sleep(0)
 
     async def until_end(self) -> None:
         """Returns when either has been set."""

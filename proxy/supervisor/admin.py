@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Protocol
 
 from aiohttp import web
 
 from config.addresses import UnixAddress, listen_address
-from observability.exposition import Snapshot, exposition
 from proxy.supervisor.listener import cannot_listen
+from proxy.supervisor.scrape import scraped
 
 
 class Served(Protocol):
@@ -26,7 +26,9 @@ class Served(Protocol):
         """What stands between saltgate and serving; nothing when every worker is ready."""
         ...
 
-    async def metrics(self) -> Snapshot: ...
+    async def metrics(self, *, open_metrics: bool) -> Iterator[str]:
+        """The page for a scraper, in pieces."""
+        ...
 
 
 @asynccontextmanager
@@ -57,12 +59,11 @@ def _application(served: Served) -> web.Application:
         ready = not await served.waits_for()
         return web.Response(text="ok\n" if ready else "not ready\n", status=200 if ready else 503)
 
-    async def metrics(request: web.Request) -> web.Response:
+    async def metrics(request: web.Request) -> web.StreamResponse:
         token = served.metrics_token
         if token is not None and not _shows(request, token):
             return web.Response(status=401, text="metrics_token required\n", headers={"WWW-Authenticate": "Bearer"})
-        shown = exposition(await served.metrics(), request.headers.get("Accept", ""))
-        return web.Response(body=shown.body, headers={"Content-Type": shown.content_type})
+        return await scraped(request, served.metrics)
 
     application = web.Application()
     application.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", metrics)])

@@ -9,7 +9,8 @@ from typing import Final
 
 import structlog
 
-from observability.exposition import Snapshot, merge
+from observability.counted import State
+from observability.totals import Totals
 from proxy.channel import WorkerState
 from proxy.listening.loads import load_page
 from proxy.plan import Plan
@@ -26,11 +27,11 @@ _log = structlog.get_logger("saltgate.server")
 class Generation:
     """See the module. It takes no connections until `listen`. Raises OSError where there are no descriptors left."""
 
-    def __init__(self, plan: Plan, listening: socket.socket) -> None:
+    def __init__(self, plan: Plan, listening: socket.socket, totals: Totals) -> None:
         self.plan = plan
         count = plan.workers or os.cpu_count() or 1
         self._page = load_page(count)
-        outfit = Outfit(plan.packed, listening, self._page)
+        outfit = Outfit(plan.packed, listening, self._page, totals)
         self._workers = [Worker(outfit, number) for number in range(count)]
         self._ending = asyncio.Event()
 
@@ -79,20 +80,26 @@ class Generation:
         for worker in self._workers:
             worker.kill()
 
-    async def states(self) -> list[WorkerState | None]:
-        return list(await asyncio.gather(*(worker.state() for worker in self._workers)))
+    async def tell(self, *, counts: bool) -> list[WorkerState | None]:
+        """What each worker says of itself. With `counts`, what it has counted is in the totals then."""
+        return list(await asyncio.gather(*(worker.state(counts=counts) for worker in self._workers)))
 
     async def waits_for(self) -> frozenset[str]:
         """What stands between it and serving; "workers" where one does not answer."""
-        states = await self.states()
+        states = await self.tell(counts=False)
         missing = {reason for state in states if state is not None for reason in state.waits_for}
         return frozenset(missing | ({"workers"} if None in states else set()))
 
-    def told(self) -> Snapshot:
-        """The metrics that its workers last told, with what ended ones counted."""
-        return merge(snapshot for worker in self._workers for snapshot in (worker.retired, worker.latest))
+    def states(self) -> list[State]:
+        """What its workers last told of how things are."""
+        return [state for worker in self._workers for state in worker.states]
+
+    def processes(self) -> list[tuple[int, int]]:
+        """Number and process id of its workers that run."""
+        ids = ((number, worker.process_id) for number, worker in enumerate(self._workers))
+        return [(number, process_id) for number, process_id in ids if process_id is not None]
 
     async def _look(self) -> None:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            await self.states()
+            await self.tell(counts=True)

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
 
 import structlog
 
-from observability.exposition import Snapshot, merge
+from observability.exposition import exposition
 from observability.reloads import Reloads
 from proxy.plan import Plan
 from proxy.supervisor.generation import Generation
+from proxy.supervisor.metering import Metering, Running
 from proxy.supervisor.reload import CannotReload, check_fixed
 
 # From the start of new workers until all are ready: imports, the issuers' keys, the directory, the engines' proof.
@@ -42,10 +43,10 @@ class Supervisor:
         self._listening = listening
         self._read_anew = read_anew
         self._ready_seconds = ready_seconds
-        self._current = Generation(plan, listening)
+        self._metering = Metering(plan.metrics, wall_clock=wall_clock)
+        self._current = Generation(plan, listening, self._metering.totals)
         self._retired: set[Generation] = set()  # they have handed over, and some of their connections are open
         self._coming: Generation | None = None
-        self._ended = Snapshot(series=[])  # what generations that are over had counted
         self._deaths = 0
         self._reloads = Reloads(wall_clock)
         self._stop = asyncio.Event()
@@ -65,14 +66,12 @@ class Supervisor:
             return ["draining"]
         return sorted(await self._current.waits_for())
 
-    async def metrics(self) -> Snapshot:
-        """All workers' metrics, with what ended workers counted: a sum that falls would look like a restart."""
-        await asyncio.gather(*(generation.states() for generation in self._generations()))
-        told = [self._current.told(), *(generation.told().handed_over() for generation in self._retired)]
-        # How new workers see the engines counts when they are ready; what they have counted counts.
-        coming = [] if self._coming is None else [self._coming.told().retired()]
-        deaths = self._deaths + sum(generation.deaths for generation in self._generations())
-        return merge((self._ended, *told, *coming, self._reloads.snapshot(deaths)))
+    async def metrics(self, *, open_metrics: bool) -> Iterator[str]:
+        """The page for a scraper, in pieces: what all workers ever counted, and how they are."""
+        running = Running(self._current, tuple(self._retired), self._coming)
+        deaths = self._deaths + sum(generation.deaths for generation in running.all())
+        states = await self._metering.states(running, self._reloads.states(deaths))
+        return exposition(self._metering.totals, states, open_metrics=open_metrics)
 
     def signalled(self) -> None:
         """The first signal begins the drain, each further one cuts what is still open."""
@@ -111,7 +110,6 @@ class Supervisor:
             self._retired.discard(generation)
             if generation is self._coming:
                 self._coming = None
-            self._ended = merge((self._ended, generation.told()))
             self._deaths += generation.deaths
 
     async def _follow_reloads(self, tasks: asyncio.TaskGroup) -> None:
@@ -133,7 +131,7 @@ class Supervisor:
         plan = await self._read_anew()
         check_fixed(self._current.plan, plan)
         try:
-            coming = self._coming = Generation(plan, self._listening)
+            coming = self._coming = Generation(plan, self._listening, self._metering.totals)
         except OSError as error:
             raise CannotReload(("workers", f"cannot be started: {error.strerror}")) from error
         running = tasks.create_task(self._run(coming))
@@ -145,6 +143,7 @@ class Supervisor:
             raise
         before, self._current, self._coming = self._current, coming, None
         self._retired.add(before)
+        self._metering.follow(plan.metrics)
         coming.listen()
         before.retire()
 

@@ -14,7 +14,8 @@ from typing import Final
 import msgspec
 import structlog
 
-from observability.exposition import Snapshot, merge
+from observability.counted import Counted, State
+from observability.totals import Totals
 from proxy.channel import Assignment, Cut, Listen, Order, Retire, Tell, Told, WorkerState, frame, read_frame
 from proxy.listening.loads import LoadPage, Loads
 
@@ -29,11 +30,14 @@ _log = structlog.get_logger("saltgate.server")
 
 @dataclass(frozen=True, slots=True)
 class Outfit:
-    """What every worker of a generation gets. `packed` are its settings, `page` is where it tells its load."""
+    """What every worker of a generation gets. `packed` are its settings, `page` is where it tells its load, `totals`
+    what its counts are added to.
+    """
 
     packed: bytes
     listening: socket.socket
     page: LoadPage
+    totals: Totals
     answer_seconds: float = ANSWER_SECONDS
     hung_seconds: float = HUNG_SECONDS
 
@@ -41,8 +45,8 @@ class Outfit:
 class Worker:
     """See the module. Until `listen` it takes no connections.
 
-    `latest` is what the running process last told of its metrics, `retired` what the ended ones had counted; `deaths`
-    how many have ended without being told to.
+    `states` are what the running process last told of how things are; `deaths` is how many have ended without being
+    told to.
     """
 
     def __init__(self, outfit: Outfit, number: int) -> None:
@@ -57,8 +61,7 @@ class Worker:
         self._ending = asyncio.Event()
         self._draining = False
         self._complained = False
-        self.latest = Snapshot(series=[])
-        self.retired = Snapshot(series=[])
+        self.states: list[State] = []
         self.deaths = 0
 
     async def keep_running(self) -> None:
@@ -82,8 +85,16 @@ class Worker:
                     await self._ending.wait()
             pause = min(pause * 2, LONGEST_RESTART_SECONDS)
 
-    async def state(self) -> WorkerState | None:
-        """What the worker says of itself; None where it does not answer in time. One that hangs is killed."""
+    @property
+    def process_id(self) -> int | None:
+        """Of the running process."""
+        return None if self._process is None else self._process.pid
+
+    async def state(self, *, counts: bool) -> WorkerState | None:
+        """What the worker says of itself; None where it does not answer in time. One that hangs is killed.
+
+        With `counts` it has told before what it counted until now.
+        """
         if self._control is None:
             return None
         loop = asyncio.get_running_loop()
@@ -91,7 +102,7 @@ class Worker:
         number = self._asked
         answer: asyncio.Future[WorkerState | None] = loop.create_future()
         self._waiting[number] = answer
-        self._order(Tell(number))
+        self._order(Tell(number, counts))
         try:
             async with asyncio.timeout(self._outfit.answer_seconds):
                 return await answer
@@ -177,19 +188,27 @@ class Worker:
                 message = await read_frame(reader)
                 self._heard = asyncio.get_running_loop().time()
                 self._take(message)
+                await asyncio.sleep(0)  # many pieces may be there already
 
     def _take(self, message: bytes) -> None:
         try:
             told = msgspec.msgpack.decode(message, type=Told)
-            self.latest, strange = Snapshot.decode_known(told.state.metrics)
+            if told.counted:
+                self._add(told.counted)
         except ValueError:
             self._complain()
             return
-        if strange:
-            self._complain()
         waiting = self._waiting.get(told.number)
         if waiting is not None and not waiting.done():
             waiting.set_result(told.state)
+
+    def _add(self, piece: bytes) -> None:
+        counted, strange = Counted.decode(piece)
+        self._outfit.totals.add(counted)
+        if counted.states is not None:
+            self.states = counted.states
+        if strange:
+            self._complain()
 
     def _complain(self) -> None:
         """The worker is another version: saltgate was installed anew while it runs."""
@@ -199,7 +218,7 @@ class Worker:
 
     def _ended(self, writer: asyncio.StreamWriter) -> None:
         self._control = self._process = None
-        self.retired, self.latest = merge((self.retired, self.latest.retired())), Snapshot(series=[])
+        self.states = []
         with contextlib.closing(Loads(self._outfit.page, self._number)) as loads:
             loads.leave()
         writer.close()

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
 
 from observability import names
-from observability.exposition import Exposition, Snapshot, exposition, merge
+from observability.counted import Counted, Row, Rows, State, handed_over
+from observability.exposition import exposition, merged, prefers_open_metrics
 from observability.families import FAMILIES
+from observability.layouts import OWN, Layout
 from observability.metrics import Metrics
 from observability.names import OUTCOMES, Outcome
+from observability.totals import Bounds, Totals
 from proxy.refusals import Refusal
 from tests.observability.telling import Time, answers, goes_up, recorder, took
+from tests.parts.scraped import page_of
 
 SCOPE = {"workspace": "acme", "project": "apollo", "model": "tiny"}
 
@@ -121,12 +126,12 @@ def test_unknown_usage_is_counted_as_unknown_and_not_as_no_tokens() -> None:
 
 
 def test_scopes_and_models_over_the_bound_are_counted_as_other() -> None:
-    metrics = new_metrics(max_scopes=3, max_models=2)
+    metrics = new_metrics()
     for number in range(10):
         with recorder(metrics).request(method="POST", route="/v1/x") as record:
             goes_up(record, project=f"p{number}", model=f"m{number % 4}")
             record.ended("ok")
-    page = scrape(metrics)
+    page = Page(page_of(metrics, bounds=Bounds(scopes=3, models=2)))
     projects = {s.labels["project"] for s in page.of("saltgate_requests_total")}
     assert projects == {"p0", "p1", "p2", "__other__"}
     assert {s.labels["model"] for s in page.of("saltgate_active_streams")} == {"m0", "m1", "__other__"}
@@ -148,7 +153,7 @@ def test_counts_of_workers_add_up_and_states_are_the_worst_workers() -> None:
         metrics.directory_confirmed(1000.0 if up else 900.5)
         metrics.issuer_up("https://i", up)
         metrics.engine_proof("main", "10.0.0.7:8000", "/v1/chat/completions", "proven" if up else "unknown")
-    page = Page(exposition(merge(Snapshot.decode(worker.snapshot().encode()) for worker in workers)))
+    page = page_of_all(workers)
     assert page.value("saltgate_requests_total", **SCOPE, outcome="ok") == 2
     assert page.value("saltgate_time_to_first_token_seconds_bucket", **SCOPE, le="0.08") == 2
     assert page.value("saltgate_engine_up", engine="main", replica="10.0.0.7:8000") == 0
@@ -177,50 +182,69 @@ def test_a_proof_that_changes_leaves_its_old_state() -> None:
 
 
 def test_a_worker_that_ended_keeps_its_counts_and_loses_its_states() -> None:
-    metrics = new_metrics()
-    with recorder(metrics).request(method="POST", route="/v1/x") as record:
+    ended, metrics, totals = new_metrics(), new_metrics(), new_totals()
+    with recorder(ended).request(method="POST", route="/v1/x") as record:
         goes_up(record)
-        metrics.directory_up(False)
-        left = metrics.snapshot().retired()
+        ended.directory_up(False)
         record.ended("ok")
-    metrics = new_metrics()
+    told(ended, totals)
     metrics.directory_up(True)
-    page = Page(exposition(merge([left, metrics.snapshot()])))
+    page = Page("".join(exposition(totals, merged(told(metrics, totals), totals), open_metrics=False)))
     assert page.value("saltgate_directory_up") == 1
     assert not page.of("saltgate_active_streams")
-    assert page.value("saltgate_requests_total", **SCOPE, outcome="ok") == 0
+    assert page.value("saltgate_requests_total", **SCOPE, outcome="ok") == 1
 
 
 def test_who_has_handed_over_is_counted_and_asked_for_no_view() -> None:
-    left, metrics = new_metrics(), new_metrics()
+    left, metrics, totals = new_metrics(), new_metrics(), new_totals()
     left.directory_up(False)
     left.certificate(1.0, usable=False)
     metrics.directory_up(True)
     with recorder(left).request(method="POST", route="/v1/x") as record:
         goes_up(record)
-        page = Page(exposition(merge([left.snapshot().handed_over(), metrics.snapshot()])))
+        states = [*handed_over(told(left, totals)), *told(metrics, totals)]
         record.ended("ok")
+    page = Page("".join(exposition(totals, merged(states, totals), open_metrics=False)))
     assert page.value("saltgate_directory_up") == 1
     assert not page.of("saltgate_tls_certificate_files_usable")
+    assert page.value("saltgate_active_streams", model="tiny") == 1
     assert page.of("saltgate_requests_total")
 
 
+def test_what_is_told_is_told_once() -> None:
+    metrics, totals = new_metrics(), new_totals()
+    for _ in range(3):
+        with recorder(metrics).request(method="POST", route="/v1/x") as record:
+            goes_up(record)
+            told(metrics, totals)
+            record.ended("ok")
+        told(metrics, totals)
+        told(metrics, totals)
+    page = Page("".join(exposition(totals, {}, open_metrics=False)))
+    assert page.value("saltgate_requests_total", **SCOPE, outcome="ok") == 3
+    assert page.value("saltgate_request_duration_seconds_count", model="tiny", outcome="ok") == 3
+
+
 def test_what_another_version_tells_is_known_as_far_as_it_is_ours() -> None:
-    strange = (
-        b'{"series":[["no_such",[],[1]],["saltgate_refusals_total",["x"],[2]],["saltgate_refusals_total",[],[1]]]}'
+    refusals, unheard = OWN["saltgate_refusals_total"].key, "scope/00000000"
+    mixed = Counted(
+        [Rows(unheard, [Row((), [1])]), Rows(refusals, [Row(("x",), [2]), Row((), [1]), Row(("y",), [1, 2])])],
+        [State("no_such", (), 1.0), State("saltgate_directory_up", (), 1.0), State("saltgate_issuer_up", (), 1.0)],
     )
-    snapshot, is_strange = Snapshot.decode_known(strange)
-    assert [(one.family, one.values) for one in snapshot.series] == [("saltgate_refusals_total", (2.0,))]
+    counted, is_strange = Counted.decode(mixed.encode())
+    assert counted.counts == [Rows(refusals, [Row(("x",), [2])])]
+    assert counted.states == [State("saltgate_directory_up", (), 1.0)]
     assert is_strange
-    assert Snapshot.decode_known(snapshot.encode()) == (snapshot, False)
-    with pytest.raises(ValueError):
-        Snapshot.decode_known(b"{}")
-
-
-def test_a_snapshot_of_another_version_is_refused() -> None:
-    for text in (b"{}", b'{"series":[["no_such",[],[1]]]}', b'{"series":[["saltgate_refusals_total",["x"],[1,2]]]}'):
+    assert Counted.decode(counted.encode()) == (counted, False)
+    for nothing in (b"", b"{}", b"\x00"):
         with pytest.raises(ValueError):
-            Snapshot.decode(text)
+            Counted.decode(nothing)
+
+
+def test_a_layout_with_other_parts_is_another_one() -> None:
+    mine = Layout("scope", ("model",), ((FAMILIES["saltgate_reuse_unknown_total"], (), True),))
+    theirs = Layout("scope", ("model",), ((FAMILIES["saltgate_active_streams"], (), True),))
+    assert mine.key != theirs.key
 
 
 def test_what_was_lost_on_the_way_is_told() -> None:
@@ -251,23 +275,39 @@ def test_a_label_cannot_break_out_of_its_quotes() -> None:
 def test_the_scraper_chooses_the_format(accept: str, open_metrics: bool) -> None:
     metrics = new_metrics()
     metrics.directory_up(True)
-    shown = exposition(metrics.snapshot(), accept)
-    text = shown.body.decode()
+    assert prefers_open_metrics(accept) is open_metrics
+    text = page_of(metrics, open_metrics=open_metrics)
     assert text.endswith("# EOF\n") is open_metrics
-    assert shown.content_type.startswith(
-        "application/openmetrics-text" if open_metrics else "text/plain; version=0.0.4"
-    )
     assert ("# TYPE saltgate_refusals counter" in text.splitlines()) is open_metrics
     assert ("# TYPE saltgate_build info" in text.splitlines()) is open_metrics
-    Page(shown)
+    Page(text)
 
 
-def new_metrics(*, max_scopes: int = 1000, max_models: int = 100) -> Metrics:
-    return Metrics(version="0.1.0", drops={}, max_scopes=max_scopes, max_models=max_models)
+def new_metrics() -> Metrics:
+    return Metrics(version="0.1.0", drops={})
+
+
+def new_totals(bounds: Bounds | None = None) -> Totals:
+    return Totals(bounds or Bounds(), monotonic=lambda: 0.0, wall_clock=lambda: 1_796_000_000.0)
+
+
+def told(metrics: Metrics, totals: Totals) -> list[State]:
+    """What the worker tells is added; its states."""
+    states: list[State] = []
+    for piece in metrics.told():
+        totals.add(piece)
+        states += piece.states or []
+    return states
 
 
 def scrape(metrics: Metrics) -> Page:
-    return Page(exposition(merge([metrics.snapshot()])))
+    return Page(page_of(metrics))
+
+
+def page_of_all(workers: Sequence[Metrics]) -> Page:
+    totals = new_totals()
+    states = [state for worker in workers for state in told(worker, totals)]
+    return Page("".join(exposition(totals, merged(states, totals), open_metrics=False)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,8 +320,8 @@ class Sample:
 class Page:
     """A strict reader of both text formats: what it does not understand is an error, and every rule is checked."""
 
-    def __init__(self, shown: Exposition) -> None:
-        self.text = shown.body.decode("utf-8")
+    def __init__(self, text: str) -> None:
+        self.text = text
         self.samples: list[Sample] = []
         self._kinds: dict[str, str] = {}
         assert self.text.endswith("\n")
@@ -305,7 +345,7 @@ class Page:
                 assert head[2] not in self._kinds, "one TYPE a family"
                 self._kinds[head[2]] = head[3]
             return
-        sample = re.fullmatch(r"([a-z_]+)(?:\{(.*)\})? ([0-9.e+-]+)", line)
+        sample = re.fullmatch(r"([a-z_]+)(?:\{(.*?)\})? ([0-9.e+-]+)(?: # (.*))?", line)
         assert sample is not None, line
         name = sample[1]
         family = next(f for f in (name, *(name.removesuffix(s) for s in SUFFIXES)) if f in self._kinds)
@@ -353,14 +393,14 @@ def test_a_replica_has_the_version_that_it_tells_now_and_no_other() -> None:
 def test_a_rule_counts_a_request_once_and_a_name_that_is_no_rule_makes_no_series() -> None:
     metrics = Metrics(version="1", drops={}, rules=("people", "__over_limit__"))
     name = "saltgate_isolation_rule_matches_total"
-    page = exposition(metrics.snapshot()).body.decode()
+    page = page_of(metrics)
     assert f'{name}{{rule="people"}} 0' in page
     assert f'{name}{{rule="__over_limit__"}} 0' in page
     for rules in (("people",), ("people", "unheard-of"), ()):
         with recorder(metrics).request(method="POST", route="/v1/chat/completions") as record:
             record.narrowed(rules)
             record.answered(200)
-    page = exposition(metrics.snapshot()).body.decode()
+    page = page_of(metrics)
     assert f'{name}{{rule="people"}} 2' in page
     assert f'{name}{{rule="__other__"}} 1' in page
     assert "unheard-of" not in page

@@ -13,7 +13,6 @@ import pytest
 import structlog
 
 from config.settings import Engine, Public, Telemetry, Timeouts
-from observability.exposition import Snapshot, exposition
 from observability.logs import configure_logs
 from proxy.app import _running, configured_engine, open_gate, tell_ready
 from proxy.demo.simulator import AT_ONCE, EngineShape, Flaws, Simulator
@@ -21,6 +20,7 @@ from proxy.demo.simulator import Endpoint as Route
 from proxy.reception import public_url
 from tests.parts.gate_bed import chat, gate_bed
 from tests.parts.redis_server import RedisServer
+from tests.parts.scraped import page_of
 from tests.proxy.test_tls import Authority, settings
 
 
@@ -67,7 +67,7 @@ async def test_the_state_that_a_worker_tells_holds_its_metrics_and_open_requests
         await asyncio.sleep(0)
         state = bed.gate.state()
         assert (state.waits_for, state.open_requests) == ((), 0)
-        page = exposition(Snapshot.decode(state.metrics)).body.decode()
+        page = page_of(bed.gate.metrics)
         for endpoint, state_of in (("chat", "failed"), ("responses", "proven")):
             told = (
                 f'engine="main",replica="{engine.url.removeprefix("http://")}",endpoint="{endpoint}",state="{state_of}"'
@@ -84,7 +84,7 @@ async def test_what_happened_last_is_in_the_state_and_in_the_log_of_a_gate_that_
     ):
         status, answered, _ = await bed.post("/v1/chat/completions", chat(model="nowhere"))
         assert status == 403
-        page = exposition(Snapshot.decode(bed.gate.state().metrics)).body.decode()
+        page = page_of(bed.gate.metrics)
         assert 'saltgate_refusals_total{code="model_not_allowed"} 1' in page
         recorder = bed.gate.entrance.recorder
         with recorder.request(method="POST", route="/v1/chat/completions") as last:

@@ -26,6 +26,7 @@ from tests.parts.gate_bed import KEY, GateBed, chat, gate_bed
 from tests.parts.gone_client import Answer, GoneClient, post
 from tests.parts.raw_engine import Close, RawEngine, Reset, Send, Wait, WaitForPeer, json_answer
 from tests.parts.redis_server import RedisServer
+from tests.parts.scraped import values_of
 from tests.proxy.relay.relay_parts import ANSWER, nothing_held, stream
 
 pytestmark = pytest.mark.slow
@@ -111,13 +112,9 @@ async def test_who_comes_to_a_full_engine_waits_for_his_turn_and_is_told_how_lon
     async with full(redis, tmp_path) as (bed, engine, go_on):
         second = await queued(bed, "the second")
         assert texts(engine) == ["the first"]
-        page = bed.gate.metrics.snapshot()
-        bed.gate.state()
-        page = bed.gate.metrics.snapshot()
-        told = {series.family: series.values[0] for series in page.series if series.labels == ("main",)}
-        assert told["saltgate_engine_requests"] == 1
-        assert told["saltgate_engine_requests_limit"] == 1
-        assert told["saltgate_engine_waiting_requests"] == 1
+        bed.gate.counted()
+        for family in ("requests", "requests_limit", "waiting_requests"):
+            assert values_of(bed.gate.metrics, f"saltgate_engine_{family}") == {("main",): 1}
         go_on.set()
         status, headers, _ = await second
         assert status == 200

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from config.settings import EngineLimits
-from observability.exposition import exposition
 from proxy.demo.simulator import AT_ONCE, EngineShape, Simulator
 from proxy.directory.rotation import raise_unit
 from proxy.isolation.unit import ProjectUnit
@@ -24,6 +23,7 @@ from tests.parts.gate_bed import GateBed, gate_bed
 from tests.parts.hostile import media
 from tests.parts.raw_engine import RawEngine, Send, json_answer
 from tests.parts.redis_server import RedisServer
+from tests.parts.scraped import page_of
 from tests.proxy.assurance.facade import Contents, Facade, Identities, Images
 from tests.proxy.engines.test_media import EVIL, FORGED, GIF, PNG, image, raw_part
 
@@ -182,7 +182,7 @@ async def test_an_engine_that_is_proven_with_images_gets_them(redis: RedisServer
 
 def media_states(bed: GateBed) -> set[str]:
     """What the metrics say of the engine's media cache."""
-    page = exposition(bed.gate.metrics.snapshot()).body.decode()
+    page = page_of(bed.gate.metrics)
     said = re.findall(r'saltgate_engine_proof\{.*endpoint="images".*state="([a-z ]+)".*\} 1', page)
     return set(said)
 

@@ -10,7 +10,6 @@ import pytest
 
 from config.secret import Secret
 from config.settings import Telemetry
-from observability.exposition import exposition
 from proxy.demo.simulator import AT_ONCE, EngineShape, Fault, FaultKind, Simulator
 from proxy.directory.changes import grant
 from proxy.directory.model import user
@@ -20,6 +19,7 @@ from tests.parts.hostile.sending import send
 from tests.parts.hostile.writing import EVIL
 from tests.parts.otlp_sink import OtlpSink
 from tests.parts.redis_server import RedisServer
+from tests.parts.scraped import page_of
 from tests.proxy.stamped import SALT, assert_stamped
 
 TESTS = Path(__file__).parent.parent
@@ -188,7 +188,7 @@ async def test_nothing_that_is_emitted_holds_a_token_a_salt_a_secret_or_a_prompt
             await _send(bed, b"POST / HTTP/1.1\r\n@credentials@\r\nX-Bad header: x\r\n\r\n")
             secrets = [alice["Authorization"], stranger["Authorization"], foreign]
             secrets = [token.rpartition(" ")[2].rpartition(".")[2] for token in secrets]  # the signatures
-            shown.append(exposition(bed.gate.metrics.snapshot()).body.decode())
+            shown.append(page_of(bed.gate.metrics))
         # Leaving the bed wrote out the last spans and lines.
         shown += [bed.log.read_text(), *(raw.decode("latin-1") for raw in sink.raw)]
     assert len(sink.spans) >= len(requests)
@@ -254,5 +254,5 @@ async def test_no_name_that_a_caller_made_up_becomes_a_label(redis: RedisServer,
         async with bed.session.request("MADEUPNAME", bed.url + "/v1/models") as answer:
             assert answer.status in (400, 404)
         await asyncio.sleep(0)
-        page = exposition(bed.gate.metrics.snapshot()).body.decode().lower()
+        page = page_of(bed.gate.metrics).lower()
         assert "made" not in page

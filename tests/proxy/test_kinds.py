@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from config.settings import AddedField, Engine, EngineLimits
-from observability.exposition import exposition
 from proxy.demo.simulator import AT_ONCE, EngineShape, Fault, FaultKind, Simulator
 from proxy.isolation.salt import SaltKey, salt_for
 from proxy.isolation.unit import ProjectUnit
@@ -22,6 +21,7 @@ from tests.parts.gate_bed import BASE_EPOCH, KEY, GateBed, Kind, chat, gate_bed
 from tests.parts.imitations import Imitation
 from tests.parts.raw_engine import RawEngine, Send, json_answer
 from tests.parts.redis_server import RedisServer
+from tests.parts.scraped import page_of
 
 pytestmark = pytest.mark.slow
 
@@ -345,7 +345,7 @@ async def test_counting_asks_for_membership_and_takes_no_media(redis: RedisServe
 
 
 def _metrics(bed: GateBed) -> bytes:
-    return exposition(bed.gate.metrics.snapshot()).body
+    return page_of(bed.gate.metrics).encode()
 
 
 # What an operator sets.

@@ -20,6 +20,7 @@ from tests.parts.gate_bed import GateBed, chat, gate_bed
 from tests.parts.gone_client import GoneClient, post
 from tests.parts.raw_engine import RawEngine, Send, Wait, json_answer
 from tests.parts.redis_server import RedisServer
+from tests.parts.scraped import values_of
 from tests.proxy.relay.relay_parts import ANSWER
 
 GOOD = (Send(json_answer(ANSWER)),)
@@ -100,5 +101,5 @@ async def test_a_gate_keeps_its_limits_and_tells_of_them(redis: RedisServer, tmp
 
 
 def _told(bed: GateBed, family: str) -> dict[tuple[str, ...], float]:
-    bed.gate.state()
-    return {series.labels: series.values[0] for series in bed.gate.metrics.snapshot().series if series.family == family}
+    bed.gate.counted()
+    return values_of(bed.gate.metrics, family)

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from config.settings import Isolation, IsolationKey, IsolationRule
-from observability.exposition import exposition
 from proxy.demo.simulator import AT_ONCE, EngineShape, Simulator
 from proxy.directory.changes import Deed, fresh_ring, import_directory, revoke
 from proxy.directory.model import directory_from_toml, user
@@ -21,6 +20,7 @@ from proxy.isolation.narrowing import Narrowed
 from proxy.isolation.unit import Level
 from tests.parts.gate_bed import DIRECTORY, KEY, GateBed, chat, gate_bed
 from tests.parts.redis_server import RedisServer
+from tests.parts.scraped import page_of
 
 pytestmark = pytest.mark.slow
 
@@ -231,7 +231,7 @@ async def test_with_a_collection_named_it_narrows_and_does_not_refuse(redis: Red
 
 async def test_rules_are_told_by_name_and_never_what_they_found(redis: RedisServer, tmp_path: Path) -> None:
     async with bed_and_engine(redis, tmp_path) as (bed, _):
-        before = exposition(bed.gate.metrics.snapshot()).body.decode()
+        before = page_of(bed.gate.metrics)
         for rule in ("codename", "people", "__over_limit__", "__unscannable__"):
             assert f'saltgate_isolation_rule_matches_total{{rule="{rule}"}} 0' in before
         _, answered, _ = await bed.post(CHAT, chat(f"Falcon pays with {CARD}"))
@@ -240,7 +240,7 @@ async def test_rules_are_told_by_name_and_never_what_they_found(redis: RedisServ
         lines = await bed.completed(2)
         assert [line.get("narrowed_by") for line in lines] == [["codename", "people"], ["codename"]]
         assert all("scan_ms" in line for line in lines)
-        after = exposition(bed.gate.metrics.snapshot()).body.decode()
+        after = page_of(bed.gate.metrics)
         assert 'saltgate_isolation_rule_matches_total{rule="codename"} 2' in after
         assert 'saltgate_isolation_rule_matches_total{rule="people"} 1' in after
         emitted = bed.log.read_text() + after

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from observability.exposition import Snapshot, exposition
 from proxy.demo.simulator import AT_ONCE, EngineShape, Simulator
 from proxy.directory.changes import block, grant
 from proxy.directory.model import user
 from tests.parts.gate_bed import DIRECTORY, GateBed, gate_bed
 from tests.parts.introspection_server import IntrospectionServer, http, until
 from tests.parts.redis_server import RedisServer
+from tests.parts.scraped import page_of
 
 pytestmark = pytest.mark.slow
 
@@ -186,7 +186,7 @@ async def test_a_signed_token_that_fails_is_never_asked_about(redis: RedisServer
 
 
 def _introspection_up(bed: GateBed) -> str:
-    page = exposition(Snapshot.decode(bed.gate.state().metrics)).body.decode()
+    page = page_of(bed.gate.metrics)
     (line,) = [line for line in page.splitlines() if line.startswith("saltgate_introspection_up{")]
     return line.rpartition(" ")[2].removesuffix(".0")
 

@@ -248,7 +248,8 @@ async def test_a_reload_brings_the_code_that_is_installed_now(redis: RedisServer
         await served.until_told("server.reloaded")
         async with served.session.get(f"{served.url}/v1/new-models", headers=served.headers()) as answer:
             assert answer.status == 200
-        assert served.events("worker.not_understood")
+        assert await served.metric("saltgate_workers") >= 1  # whoever looks at the metrics is told
+        await served.until_told("worker.not_understood")
         assert await served.metric("saltgate_requests_total") > 0
         # Code that cannot even be imported changes nothing.
         routes.write_text("raise SystemExit(3)\n")

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from config.settings import EngineLimits, Isolation, IsolationKey, IsolationRule, Public, Timeouts
-from observability.exposition import exposition
 from proxy.demo.simulator import Simulator
 from proxy.directory.changes import block, revoke
 from proxy.directory.model import user
@@ -26,6 +25,7 @@ from tests.parts.hostile import media
 from tests.parts.image_origin import ImageOrigin, image_answer
 from tests.parts.raw_engine import RawEngine, Send, Step, Wait, WaitForPeer
 from tests.parts.redis_server import RedisServer
+from tests.parts.scraped import page_of
 from tests.proxy.assurance.facade import Contents, Facade
 from tests.proxy.engines.test_media import GIF, PNG, image
 from tests.proxy.engines.test_remote import HOSTILE
@@ -130,7 +130,7 @@ async def test_what_was_fetched_is_told_as_a_stage_and_by_no_address(redis: Redi
         (line, refused) = await on.bed.completed(2)
         assert "fetch_ms" in line
         assert refused["reason"] == "media_status"
-        metrics = exposition(on.bed.gate.metrics.snapshot()).body.decode()
+        metrics = page_of(on.bed.gate.metrics)
         assert 'saltgate_overhead_seconds_count{stage="fetch"} 1' in metrics
         assert "hunter2" not in on.bed.log.read_text() + metrics
 

@@ -14,7 +14,6 @@ from typing import Literal
 import pytest
 from aiohttp import web
 
-from observability.exposition import exposition
 from proxy.assurance.engines import Engine, Engines, Model, Observed, Replica, served_by
 from proxy.assurance.leash import leash
 from proxy.assurance.proof import Prover
@@ -32,6 +31,7 @@ from proxy.relay.patience import Patience
 from proxy.relay.pool import Pool
 from tests.parts.gate_bed import chat, gate_bed
 from tests.parts.redis_server import RedisServer
+from tests.parts.scraped import page_of
 from tests.proxy.assurance.facade import Facade, Silent, pool_of
 
 pytestmark = pytest.mark.slow
@@ -402,7 +402,7 @@ async def test_what_is_proven_again_is_told_once_and_what_changes_is_told(redis:
 async def test_probes_are_counted_apart_and_the_version_is_shown(redis: RedisServer, tmp_path: Path) -> None:
     async with Simulator(SHAPE) as sound, gate_bed(redis.settings(), [sound.url], tmp_path) as bed:
         await until(lambda: is_settled(bed.gate.engines.engines[0]))
-        page = exposition(bed.gate.metrics.snapshot()).body.decode()
+        page = page_of(bed.gate.metrics)
         where = f'engine="main",replica="{sound.url.removeprefix("http://")}"'
         assert f'saltgate_engine_info{{{where},version="0.32.0"}} 1' in page
         assert f"saltgate_engine_probes_total{{{where}}} {len(sound.requests)}\n" in page

@@ -12,7 +12,6 @@ from typing import Any, cast
 
 import pytest
 
-from observability.exposition import exposition
 from proxy.app import LOOK_SECONDS, open_gate
 from proxy.demo.simulator import AT_ONCE, EngineShape, Simulator
 from proxy.engines.profile import Operation
@@ -23,6 +22,7 @@ from proxy.relay.outliers import FAILURES, FIRST_SECONDS
 from tests.parts.gate_bed import GateBed, chat, gate_bed
 from tests.parts.raw_engine import RawEngine, Reset, Send, json_answer
 from tests.parts.redis_server import RedisServer
+from tests.parts.scraped import page_of
 from tests.proxy.engines.asking import body_of, stamped
 from tests.proxy.relay.relay_parts import ANSWER, nothing_held
 from tests.proxy.relay.test_failover import LostPool
@@ -156,7 +156,7 @@ class TestAffinity:
 
 def counted(bed: GateBed, name: str) -> dict[str, float]:
     """The value of each replica, by its address."""
-    page = exposition(bed.gate.metrics.snapshot()).body.decode()
+    page = page_of(bed.gate.metrics)
     rows = [line for line in page.splitlines() if line.startswith(f"{name}{{")]
     return {line.partition('replica="')[2].partition('"')[0]: float(line.rpartition(" ")[2]) for line in rows}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import resource
 import signal
 import socket
@@ -16,6 +17,7 @@ import msgspec
 import pytest
 
 from config.settings import Directory, Engine, Isolation, IsolationKey, Issuer, Settings
+from observability.totals import Bounds, Totals
 from proxy.listening.loads import load_page
 from proxy.plan import Plan, pack
 from proxy.reading import read_configuration
@@ -45,6 +47,10 @@ def plan(**more: object) -> Plan:
     return msgspec.structs.replace(made, **more)
 
 
+def totals() -> Totals:
+    return Totals(Bounds(), monotonic=time.monotonic, wall_clock=time.time)
+
+
 @contextmanager
 def listening_socket() -> Iterator[socket.socket]:
     with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -68,10 +74,11 @@ async def supervised(
 
 async def reloads(supervisor: Supervisor) -> tuple[float, float]:
     """Whether the last one succeeded, and when the configuration in force was read."""
-    values = {one.family: one.values[0] for one in (await supervisor.metrics()).series}
+    page = "".join(await supervisor.metrics(open_metrics=False))
+    values = dict(re.findall(r"^(\w+) (\S+)$", page, re.MULTILINE))
     return (
-        values["saltgate_config_last_reload_successful"],
-        values["saltgate_config_last_reload_success_timestamp_seconds"],
+        float(values["saltgate_config_last_reload_successful"]),
+        float(values["saltgate_config_last_reload_success_timestamp_seconds"]),
     )
 
 
@@ -84,18 +91,18 @@ async def until_reload(supervisor: Supervisor, succeeded: bool, *, after: float 
 async def test_a_worker_that_hangs_is_killed_and_replaced() -> None:
     page = load_page(1)
     with listening_socket() as listening:
-        worker = Worker(Outfit(plan().packed, listening, page, answer_seconds=0.5, hung_seconds=10.0), 0)
+        worker = Worker(Outfit(plan().packed, listening, page, totals(), answer_seconds=0.5, hung_seconds=10.0), 0)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(worker.keep_running())
             async with asyncio.timeout(60):
-                while await worker.state() is None:
+                while await worker.state(counts=True) is None:
                     await asyncio.sleep(0.05)
                 assert worker._process is not None
                 hung = worker._process.pid
                 os.kill(hung, signal.SIGSTOP)
                 while worker.deaths == 0:
-                    assert await worker.state() is None
-                while await worker.state() is None:  # another one answers
+                    assert await worker.state(counts=True) is None
+                while await worker.state(counts=True) is None:  # another one answers
                     await asyncio.sleep(0.05)
             worker.kill()
     page.close()
@@ -138,7 +145,7 @@ async def test_workers_that_cannot_even_start_are_tried_again_ever_more_slowly()
     """What is packed is not theirs: each dies at once."""
     page = load_page(1)
     with listening_socket() as listening:
-        worker = Worker(Outfit(b"nothing", listening, page), 0)
+        worker = Worker(Outfit(b"nothing", listening, page, totals()), 0)
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(worker.keep_running())
             async with asyncio.timeout(60):
