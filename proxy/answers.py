@@ -14,8 +14,7 @@ from proxy.identity.credential import Scheme
 from proxy.identity.dpop import ALGORITHMS
 from proxy.identity.native_sign_in import MEMBER, NativeSignIn, member_of
 from proxy.refusals import Dialect, DoubtfulFraming, Refusal, Unauthenticated
-from proxy.relay.answer import Answer
-from proxy.relay.relay import answer_headers
+from proxy.relay.answer import Answer, answer_headers
 from proxy.relay.request import Request
 from proxy.routes import Preflight, resource_of
 

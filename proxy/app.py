@@ -52,12 +52,13 @@ from proxy.isolation.unit import Level
 from proxy.peers import ClientAddresses, trusted_proxies
 from proxy.reception import Reception, native_sign_ins, open_desk, open_reception, public_url
 from proxy.refusals import Refusal
+from proxy.relay.answer import answer_headers
 from proxy.relay.crowd import REASONS, Crowd
 from proxy.relay.downstream import MOST_CONNECTIONS, Front
 from proxy.relay.lookup import Lookup
 from proxy.relay.patience import Patience
 from proxy.relay.pool import Address, Pool
-from proxy.relay.relay import Relay, answer_headers
+from proxy.relay.relay import Relay
 from proxy.scanner import Scanner
 from proxy.tls import client_context
 from proxy.tracing import tracing

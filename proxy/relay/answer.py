@@ -12,6 +12,7 @@ from email.utils import formatdate
 from http import HTTPStatus
 from typing import Final
 
+from observability.record import Record
 from proxy.relay.request import Request
 
 # A larger body is not copied once more to be written together with its head.
@@ -107,6 +108,14 @@ class Answer:
         self._request.begun = True
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
+
+
+def answer_headers(record: Record) -> bytes:
+    """The lines that every answer of the gate carries (contract section 5, answer headers)."""
+    timing = record.server_timing()
+    if not timing:
+        return b"X-Request-Id: %b\r\n" % record.request_id.encode("ascii")
+    return f"X-Request-Id: {record.request_id}\r\nServer-Timing: {timing}\r\n".encode("ascii")
 
 
 _date_cache: tuple[int, bytes] = (0, b"")

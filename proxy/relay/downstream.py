@@ -25,6 +25,7 @@ from aiohttp.web_server import Server
 
 from proxy.peers import Peer, address_of
 from proxy.refusals import Dialect, DoubtfulFraming, GateError, Refusal
+from proxy.relay.alarm import Alarm
 from proxy.relay.answer import Answer
 from proxy.relay.crowd import Crowd
 from proxy.relay.half_close import HalfClose, HalfClosed, may_stay
@@ -73,7 +74,7 @@ class ClientGone(Exception):  # noqa: N818 - an event, not an error
 
 class Downstream(web.RequestHandler):
     """See the module. `gone` stays True once the client has left; `stalled`: it was cut because it took nothing for
-    `stall_seconds`, as the newest answer of an engine has it.
+    `stall_seconds`, as the newest answer of an engine has it. `alarm` is for whoever serves it.
     """
 
     __slots__ = (
@@ -89,6 +90,7 @@ class Downstream(web.RequestHandler):
         "_unfinished",
         "_untaken",
         "_wire",
+        "alarm",
         "gone",
         "listener",
         "peer",
@@ -112,6 +114,7 @@ class Downstream(web.RequestHandler):
         self._wire: asyncio.Transport | None = None  # until it is lost; aiohttp forgets its own when it begins to close
         self._half_closed: HalfClosed | None = None
         self._origin = origin  # whom it is counted for, as long as it is
+        self.alarm = Alarm(loop)
         self._late: asyncio.TimerHandle | None = None
         self._stall: asyncio.TimerHandle | None = None
         self._untaken = 0
@@ -169,6 +172,7 @@ class Downstream(web.RequestHandler):
         self._newest = None  # it knows this connection: each would keep the other until a full collection
         self._forget_late()
         self._leave()
+        self.alarm.stop()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:

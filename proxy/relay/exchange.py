@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 from observability.record import Record
 from observability.rhythm import Rhythm
 from proxy.engines.stamp import CountRequest, StampedRequest
 from proxy.refusals import EngineFailed, EngineTimeout, Refusal
-from proxy.relay.answer import Answer
+from proxy.relay.alarm import Alarm
+from proxy.relay.answer import Answer, answer_headers
 from proxy.relay.endings import error_event
 from proxy.relay.keep_alive import COMMENT, no_event
 from proxy.relay.leg import Ending, Leg
@@ -25,6 +24,9 @@ from proxy.relay.patience import Limit, Patience, Seen, Watch
 from proxy.relay.sse import Observer
 
 MAXIMUM_WHOLE_ANSWER_BYTES: Final = 128 * 1024 * 1024
+_STREAM: Final = (
+    b"Content-Type: text/event-stream; charset=utf-8\r\nCache-Control: no-cache\r\nX-Accel-Buffering: no\r\n"
+)
 
 
 class End(Enum):
@@ -46,8 +48,7 @@ class End(Enum):
     SALT_SEEN = "salt_seen"
 
 
-@dataclass(frozen=True, slots=True)
-class WholeAnswer:
+class WholeAnswer(NamedTuple):
     """An engine's answer that is no event stream. `content_type` and `retry_after` as the engine sent them, empty where
     it did not.
     """
@@ -62,19 +63,20 @@ class Exchange:
     """See the module. It is the leg's Sink and the downstream's Listener; `done` has its end.
 
     `abandoned`: the client is gone, also where the exchange had ended before. `cut_by` says why it was ended from our
-    side, or would have been. `was_sent`: all of it was written once, to an engine that said nothing.
+    side, or would have been. `was_sent`: all of it was written once, to an engine that said nothing. `status` is the
+    answer's, 0 where there was none; `observer` what was observed of a stream, None where the answer was none.
     """
 
     __slots__ = (
+        "_alarm",
         "_answer",
         "_began",
         "_body_began",
         "_content_type",
-        "_head_lines",
         "_held",
         "_leg",
         "_loop",
-        "_observer",
+        "_made",
         "_patience",
         "_pieces",
         "_record",
@@ -82,15 +84,15 @@ class Exchange:
         "_retry_after",
         "_rhythm",
         "_size",
-        "_status",
-        "_timer",
         "_token_events",
         "_visible_seen",
         "_watch",
         "abandoned",
         "cut_by",
         "done",
+        "observer",
         "stamped",
+        "status",
         "was_sent",
     )
 
@@ -100,14 +102,14 @@ class Exchange:
         answer: Answer,
         record: Record,
         patience: Patience,
-        stream_head: Callable[[], bytes],
+        alarm: Alarm,
     ) -> None:
-        """`stream_head` gives the header lines of a stream's head, asked for when the engine's head is there.
-
-        The caller makes it the downstream's listener before it awaits anything.
+        """`alarm` is the downstream's. The caller makes it the downstream's listener before it awaits anything, and
+        says `leave` when it is over.
         """
         self.stamped = stamped
-        self._loop = asyncio.get_running_loop()
+        self._alarm = alarm
+        self._loop = alarm.loop
         self.done: asyncio.Future[End] = self._loop.create_future()
         self.abandoned = False
         self.was_sent = False
@@ -115,13 +117,13 @@ class Exchange:
         self._answer = answer
         self._record = record
         self._patience = patience
-        self._watch = Watch(patience, self._loop.time())
-        self._head_lines = stream_head
+        self._made = self._loop.time()
+        self._watch: Watch | None = None  # made when it is looked for the first time: most answers are there before
         self._leg: Leg | None = None
         self._held = False
         self._released = 0  # how often the client has made way
-        self._observer: Observer | None = None
-        self._status = 0
+        self.observer: Observer | None = None
+        self.status = 0
         self._content_type = self._retry_after = b""
         self._pieces: list[bytes] = []
         self._size = 0
@@ -130,30 +132,30 @@ class Exchange:
         self._visible_seen = False
         self._body_began = False
         self._began = 0.0
-        self._timer: asyncio.TimerHandle | None = None
 
     # What the gate does with an exchange.
 
-    async def on(self, leg: Leg, headers: bytes) -> End:
-        """Send the request on `leg` and wait for the end of its answer. The engine is left at once on cancellation."""
+    def send(self, leg: Leg, headers: bytes) -> None:
+        """Send the request on `leg`."""
         self._leg = leg
-        self._began = self._loop.time()
-        self._look_again_in(self._watch.sent(self._began))
+        self._began = now = self._loop.time()
+        if self._watch is not None:
+            self._watch.sent(now)
+        patience = self._patience
+        self._alarm.set(min(now + patience.first_look, self._made + patience.total), self._look_at_clock)
         leg.send(self.stamped, headers=headers, sink=self)
-        try:
-            return await self.done
-        finally:
-            self._leave_engine()
+
+    def leave(self) -> None:
+        """It is over, or nobody waits for it any more: then the engine is left at once."""
+        self._alarm.clear()
+        leg, self._leg = self._leg, None
+        if leg is not None:
+            leg.abort()
 
     def retriable(self, end: End) -> None:
         """Forget a silent or unsent end, so that the request may be sent once more on a new connection."""
         self.was_sent = self.was_sent or end is not End.UNSENT
         self.done = self._loop.create_future()
-
-    @property
-    def status(self) -> int:
-        """The answer's status; 0 where there was none."""
-        return self._status
 
     @property
     def begun(self) -> bool:
@@ -163,9 +165,9 @@ class Exchange:
     @property
     def whole(self) -> WholeAnswer | None:
         """The collected answer, where the engine's answer was no stream and is complete."""
-        if self._status == 0 or self._observer is not None:
+        if self.status == 0 or self.observer is not None:
             return None
-        return WholeAnswer(self._status, self._content_type, b"".join(self._pieces), self._retry_after)
+        return WholeAnswer(self.status, self._content_type, b"".join(self._pieces), self._retry_after)
 
     @property
     def elapsed(self) -> float:
@@ -180,8 +182,8 @@ class Exchange:
             self.cut_by = why  # also where it has just ended: then it is not begun anew
         if self.done.done():
             return
-        self._leave_engine()
-        observer = self._observer
+        self.leave()
+        observer = self.observer
         if observer is not None and observer.complete and not observer.salt_seen:
             end = self._end_stream(observer, Ending.BROKEN)
         elif observer is not None and not observer.failed:
@@ -213,26 +215,26 @@ class Exchange:
     def client_gone(self) -> None:
         # A result, not an exception: an exception would keep this frame, and all it holds, in a cycle.
         self.abandoned = True
-        self._leave_engine()
+        self.leave()
         if self.done.done():
             return
-        observer = self._observer
+        observer = self.observer
         # Many clients close after the protocol's last event, without a look at how the body ends.
         has_all = observer is not None and observer.complete and not self._held
         self.done.set_result(self._end_stream(observer, Ending.BROKEN) if observer and has_all else End.CLIENT_GONE)
 
     @property
     def streams(self) -> bool:
-        return self._observer is not None and not self.done.done()
+        return self.observer is not None and not self.done.done()
 
     def comment(self) -> bool:
-        observer = self._observer
+        observer = self.observer
         return observer is not None and observer.at_border and self._answer.aside(COMMENT)
 
     # What the leg tells (Sink).
 
     def head(self, status: int, content_type: bytes) -> None:
-        self._status, self._content_type = status, content_type
+        self.status, self._content_type = status, content_type
         if status != 200 and self._leg is not None:
             self._retry_after = self._leg.retry_after
         stamped = self.stamped
@@ -243,11 +245,11 @@ class Exchange:
             and status == 200
             and media_type == b"text/event-stream"
         ):
-            self._observer = Observer(
+            self.observer = Observer(
                 stamped.operation, hide_usage=stamped.hide_usage, show_reuse=stamped.show_reuse, salt=stamped.salt
             )
             self._rhythm = rhythm = Rhythm()
-            self._answer.head(200, self._head_lines())
+            self._answer.head(200, _STREAM + answer_headers(self._record))
             if self._held and self._leg is not None:
                 self._leg.hold()
                 rhythm.hold(time.monotonic_ns())
@@ -258,8 +260,8 @@ class Exchange:
         if not self._body_began:
             self._body_began = True
             self._record.first_byte()
-        if self._observer is not None:
-            self._pass_on(self._observer, data)
+        if self.observer is not None:
+            self._pass_on(self.observer, data)
         else:
             self._collect(data)
 
@@ -267,11 +269,11 @@ class Exchange:
         self._leg = None
         if self.done.done():
             return
-        if self._observer is None:
+        if self.observer is None:
             self.done.set_result(_WITHOUT_STREAM[ending])
             return
-        if self._pass_rest(self._observer):
-            self.done.set_result(self._end_stream(self._observer, ending))
+        if self._pass_rest(self.observer):
+            self.done.set_result(self._end_stream(self.observer, ending))
 
     # The exchange's own steps.
 
@@ -332,29 +334,22 @@ class Exchange:
             return
         self._pieces.append(data)
 
-    def _leave_engine(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        leg, self._leg = self._leg, None
-        if leg is not None:
-            leg.abort()
-
     def _look_at_clock(self) -> None:
-        look = self._watch.look(self._loop.time(), self._seen)
+        if self._watch is None:
+            self._watch = Watch(self._patience, self._made)
+            self._watch.sent(self._began)
+        now = self._loop.time()
+        look = self._watch.look(now, self._seen)
         if look.over is not None:
             self.cut(End.TIMEOUT, EngineTimeout(_TOO_LATE[look.over], reason=f"engine_timeout_{look.over.value}"))
             return
         if look.silent:
             self._keep_alive()
-        self._look_again_in(look.again)
-
-    def _look_again_in(self, seconds: float) -> None:
-        self._timer = self._loop.call_later(seconds, self._look_at_clock)
+        self._alarm.set(now + look.again, self._look_at_clock)
 
     @property
     def _seen(self) -> Seen:
-        observer, written = self._observer, self._answer.bytes_sent
+        observer, written = self.observer, self._answer.bytes_sent
         if observer is None:
             return Seen(self._size, self._size > 0, held=False, written=written)
         return Seen(observer.events + self._released, observer.first_token is not None, self._held, written)
@@ -363,18 +358,13 @@ class Exchange:
         """Let the client of a silent stream hear something, where that may stand. Before the engine's head it may not:
         it would begin an answer that may still have to be refused.
         """
-        observer = self._observer
+        observer = self.observer
         if observer is None or not observer.at_border or observer.complete or observer.failed:
             return
         ended = observer.finish_reason is not None  # then its client may not take a further event for that choice
         mode = "comment" if ended else self._patience.keep_alive
         answer_id = observer.response_id or self._record.request_id
         self._answer.aside(no_event(self.stamped.operation, mode, model=self.stamped.model, answer_id=answer_id))
-
-    @property
-    def observer(self) -> Observer | None:
-        """What was observed of a stream; None where the answer was none."""
-        return self._observer
 
     @property
     def rhythm(self) -> Rhythm | None:

@@ -11,7 +11,7 @@ stream has begun with its first token: vLLM sends the head, and on /v1/responses
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from math import inf
 from typing import Final, Literal, NamedTuple
@@ -38,6 +38,17 @@ class Patience:
     stall: float = 120.0
     keep_alive: KeepAlive = "off"
     keep_alive_interval: float = 15.0
+    first_look: float = field(init=False)
+    """How long after the request was sent to look for the first time."""
+
+    def __post_init__(self) -> None:
+        step = min(self.first_byte, self.idle) / _LOOKS
+        object.__setattr__(self, "first_look", max(min(step, self.total, self.pause), _SHORTEST_SECONDS))
+
+    @property
+    def pause(self) -> float:
+        """How long a client may hear nothing: with two looks in an interval, no silence is longer than one."""
+        return inf if self.keep_alive == "off" else self.keep_alive_interval / 2
 
 
 class Limit(Enum):
@@ -79,11 +90,10 @@ class Watch:
         self._written = 0
         self._speak_at = now
 
-    def sent(self, now: float) -> float:
-        """The request is sent. Returns in how many seconds to look first."""
+    def sent(self, now: float) -> None:
+        """The request is sent."""
         self._since = now
-        self._speak_at = now + self._pause
-        return self._again(now)
+        self._speak_at = now + self._patience.pause
 
     def look(self, now: float, seen: Seen) -> Look:
         if seen.held or seen.progress != self._progress:
@@ -101,17 +111,12 @@ class Watch:
         patience = self._patience
         return (patience.idle, Limit.IDLE) if begun else (patience.first_byte, Limit.FIRST_BYTE)
 
-    @property
-    def _pause(self) -> float:
-        """With two looks in an interval, no silence is longer than one."""
-        return inf if self._patience.keep_alive == "off" else self._patience.keep_alive_interval / 2
-
     def _is_silent(self, now: float, written: int) -> bool:
         """Whether the client was sent nothing since it was asked before, where it is time to ask."""
         if now < self._speak_at:
             return False
         silent = written == self._written
-        self._written, self._speak_at = written, now + self._pause
+        self._written, self._speak_at = written, now + self._patience.pause
         return silent
 
     def _again(self, now: float, left: float = inf) -> float:

@@ -70,15 +70,16 @@ class Pool:
         self._lookup = lookup or LoopLookup()
         self._kept_to: str | None = None
         self._kept_since = -math.inf
-        self._idle: dict[Leg, asyncio.TimerHandle] = {}
+        self._idle: dict[Leg, float] = {}  # since when each waits, the longest first
+        self._sweep: asyncio.TimerHandle | None = None  # one for all of them: to set one each time is dear
         self._closed = False
 
     def idle_leg(self) -> Leg | None:
         """The leg that was used last, if one waits. No await lies between taking it and sending on it."""
         while self._idle:
-            leg, timer = self._idle.popitem()
-            timer.cancel()
-            if leg.usable and self._may_serve(leg):
+            leg, since = self._idle.popitem()
+            now = leg.loop.time()
+            if leg.usable and now - since < IDLE_SECONDS and self._may_serve(leg, now):
                 return leg
             leg.close()
         return None
@@ -114,34 +115,49 @@ class Pool:
             return False
 
     def back(self, leg: Leg) -> None:
-        if self._closed or not self._may_serve(leg):
+        now = leg.loop.time()
+        if self._closed or not self._may_serve(leg, now):
             leg.close()
-        else:
-            self._idle[leg] = leg.loop.call_later(IDLE_SECONDS, self._expire, leg)
+            return
+        self._idle[leg] = now
+        if self._sweep is None:
+            self._sweep = leg.loop.call_later(IDLE_SECONDS, self._close_tired, leg.loop)
 
     def lost(self, leg: Leg) -> None:
-        timer = self._idle.pop(leg, None)
-        if timer is not None:
-            timer.cancel()
+        self._idle.pop(leg, None)
 
     def close(self) -> None:
         self._closed = True
         self._close_idle()
 
     def _close_idle(self) -> None:
-        for leg, timer in self._idle.items():
-            timer.cancel()
+        idle, self._idle = self._idle, {}
+        for leg in idle:
             leg.close()
-        self._idle.clear()
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+
+    def _close_tired(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Close the legs that have waited for as long as they may, and look again when the next one has."""
+        self._sweep = None
+        over = loop.time() - IDLE_SECONDS
+        while self._idle:
+            leg, since = next(iter(self._idle.items()))
+            if since > over:
+                self._sweep = loop.call_later(since - over, self._close_tired, loop)
+                return
+            del self._idle[leg]
+            leg.close()
 
     @property
     def _is_no_name(self) -> bool:
         """Whether there is nothing to look up: a Unix socket, or a plain address."""
         return self.address.unix is not None or is_address(self.address.host)
 
-    def _may_serve(self, leg: Leg) -> bool:
+    def _may_serve(self, leg: Leg, now: float) -> bool:
         """Whether it may take a further request."""
-        return leg.born >= self._kept_since and leg.loop.time() - leg.born < self.age_seconds
+        return leg.born >= self._kept_since and now - leg.born < self.age_seconds
 
     async def _connected(self, home: Home, seconds: float) -> Leg:
         loop = asyncio.get_running_loop()
@@ -168,10 +184,6 @@ class Pool:
             lambda: Leg(home), address, self.address.port, ssl=tls, server_hostname=self.address.host if tls else None
         )
         return leg
-
-    def _expire(self, leg: Leg) -> None:
-        if self._idle.pop(leg, None) is not None:
-            leg.close()
 
 
 def is_address(host: str) -> bool:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -35,7 +35,7 @@ from proxy.refusals import (
     ModelNotFound,
     Refusal,
 )
-from proxy.relay.answer import Answer
+from proxy.relay.answer import Answer, answer_headers
 from proxy.relay.choice import Affinity, Choice
 from proxy.relay.destination import Destination
 from proxy.relay.downstream import ClientGone
@@ -53,12 +53,9 @@ Standing = Callable[[], Refusal | None]
 """Whether something still holds: None, or why it does not any more."""
 
 _JSON: Final = b"Content-Type: application/json\r\n"
-_STREAM: Final = (
-    b"Content-Type: text/event-stream; charset=utf-8\r\nCache-Control: no-cache\r\nX-Accel-Buffering: no\r\n"
-)
 # An engine's refusal that is about the request itself, so the client must read it.
 _CLIENTS_FAULT: Final = frozenset({400, 413, 422})
-_NOT_BEGUN: Final = frozenset({End.UNREACHABLE, End.UNSENT})
+_NOT_BEGUN: Final = (End.UNREACHABLE, End.UNSENT)
 
 _log = structlog.get_logger("saltgate.engines")
 
@@ -124,7 +121,7 @@ class Relay:
         downstream = request.connection
         answer = Answer(request)
         record.engine = destination.engine
-        exchange = Exchange(stamped, answer, record, destination.patience, lambda: _STREAM + answer_headers(record))
+        exchange = Exchange(stamped, answer, record, destination.patience, downstream.alarm)
         if downstream.gone:
             raise ClientGone
         downstream.listener = exchange
@@ -136,15 +133,23 @@ class Relay:
             end = await self._run(exchange, destination, sendable, record)
         finally:
             downstream.listener = None
+            exchange.leave()
             del self._open[exchange]
         if end is End.CLIENT_GONE and downstream.stalled:
             record.because("client_stalled")
         return self._conclude(end, exchange, answer, record)
 
-    async def _run(self, exchange: Exchange, destination: Destination, sendable: Standing, record: Record) -> End:
+    def _run(
+        self, exchange: Exchange, destination: Destination, sendable: Standing, record: Record
+    ) -> Coroutine[None, None, End]:
         """Try the replicas in the order of the choice."""
         if len(destination.pools) == 1:
-            return await self._try(exchange, destination, destination.pools, sendable, record)
+            return self._try(exchange, destination, destination.pools, sendable, record)
+        return self._try_in_order(exchange, destination, sendable, record)
+
+    async def _try_in_order(
+        self, exchange: Exchange, destination: Destination, sendable: Standing, record: Record
+    ) -> End:
         with self.choice.replicas(destination) as pools:
             return await self._try(exchange, destination, pools, sendable, record)
 
@@ -163,7 +168,8 @@ class Relay:
                 end = await self._at(pool, exchange, destination.patience.connect, sendable, record)
             finally:
                 pool.outstanding -= 1
-            self._judge(finding(end, exchange), pool, destination)
+            if len(destination.pools) > 1:  # nothing is gained by leaving the only one alone
+                self._judge(finding(end, exchange), pool, destination)
             if end not in _NOT_BEGUN or self._is_over(exchange):
                 return end
         if exchange.was_sent:
@@ -177,7 +183,7 @@ class Relay:
         leg = None if exchange.was_sent else pool.idle_leg()
         if leg is not None:
             end = await self._send(exchange, leg, pool, record)
-            if self._is_over(exchange) or not (end is End.UNSENT or _is_reuse_race(end, exchange)):
+            if not (end is End.UNSENT or _is_reuse_race(end, exchange)) or self._is_over(exchange):
                 return end
             exchange.retriable(end)
         leg = await _new_leg(pool, connect_seconds, exchange.done)
@@ -196,8 +202,6 @@ class Relay:
 
     def _judge(self, found: Finding, pool: Pool, destination: Destination) -> None:
         """What the replica's end of an exchange says of it."""
-        if len(destination.pools) == 1:
-            return  # nothing is gained by leaving the only one alone
         among = [one.name for one in destination.pools]
         replica, outliers, now = pool.name, destination.outliers, self._clock()
         seconds = None
@@ -214,10 +218,10 @@ class Relay:
             _log.warning("engine.ejected", engine=destination.engine, replica=replica, seconds=seconds)
             self._ejected(destination.engine, replica)
 
-    async def _send(self, exchange: Exchange, leg: Leg, pool: Pool, record: Record) -> End:
+    def _send(self, exchange: Exchange, leg: Leg, pool: Pool, record: Record) -> asyncio.Future[End]:
         if exchange.done.done():  # the client left, or the drain limit passed, while the connection was made
             leg.close()
-            return exchange.done.result()
+            return exchange.done
         record.sent(pool.address.host if pool.address.unix is None else pool.address.unix, pool.address.port)
         headers = b"%bX-Request-Id: %b\r\ntraceparent: %b\r\n" % (
             pool.headers,
@@ -226,7 +230,8 @@ class Relay:
         )
         if record.tracestate:
             headers += b"tracestate: %b\r\n" % record.tracestate.encode("ascii")
-        return await exchange.on(leg, headers)
+        exchange.send(leg, headers)
+        return exchange.done
 
     def _conclude(self, end: End, exchange: Exchange, answer: Answer, record: Record) -> Answer:
         if exchange.observer is not None:
@@ -272,13 +277,6 @@ async def _new_leg(pool: Pool, seconds: float, over: asyncio.Future[End]) -> Leg
 def _stop(waiting: asyncio.Timeout, over: asyncio.Future[End]) -> None:
     with suppress(RuntimeError):  # the connection was there in the same moment
         waiting.reschedule(over.get_loop().time())
-
-
-def answer_headers(record: Record) -> bytes:
-    """The lines that every answer of the gate carries (contract section 5, answer headers)."""
-    timing = record.server_timing()
-    lines = b"X-Request-Id: %b\r\n" % record.request_id.encode("ascii")
-    return lines + b"Server-Timing: %b\r\n" % timing.encode("ascii") if timing else lines
 
 
 def _record_stream(end: End, exchange: Exchange, observer: Observer, answer: Answer, record: Record) -> None:

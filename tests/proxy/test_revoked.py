@@ -19,6 +19,7 @@ from proxy.directory.rotation import raise_unit
 from proxy.engines.profile import Operation
 from proxy.isolation.unit import ProjectUnit
 from proxy.refusals import Blocked
+from proxy.relay.alarm import Alarm
 from proxy.relay.exchange import End, Exchange
 from proxy.relay.leg import Ending
 from proxy.relay.patience import Patience
@@ -277,13 +278,12 @@ class SilentLeg:
 async def test_what_is_revoked_in_the_very_moment_of_a_reuse_race_is_not_sent_once_more(is_revoked: bool) -> None:
     patience = Patience(first_byte=60, idle=60)
     relay = Relay(violated=lambda _: None)
-    exchange = Exchange(
-        stamped(Operation.CHAT, body_of(Operation.CHAT)), cast("Answer", None), cast("Record", None), patience, bytes
-    )
-    ended = asyncio.ensure_future(exchange.on(cast("Leg", SilentLeg()), b""))
-    await asyncio.sleep(0)
+    request = stamped(Operation.CHAT, body_of(Operation.CHAT))
+    alarm = Alarm(asyncio.get_running_loop())
+    exchange = Exchange(request, cast("Answer", None), cast("Record", None), patience, alarm)
+    exchange.send(cast("Leg", SilentLeg()), b"")
     exchange.end(Ending.SILENT)  # the engine closed the connection; nobody has looked yet
     if is_revoked:
         exchange.cut(End.REVOKED, Blocked("Your administrator has blocked you here."))
-    assert await ended is End.SILENT
+    assert await exchange.done is End.SILENT
     assert relay._is_over(exchange) is is_revoked

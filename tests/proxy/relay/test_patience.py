@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
 from math import inf
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.engines.profile import Operation
+from proxy.relay.alarm import Alarm
 from proxy.relay.answer import Answer
 from proxy.relay.exchange import Exchange
 from proxy.relay.patience import Limit, Patience, Seen, Watch
+from tests.observability.telling import recorder
 from tests.proxy.engines.asking import body_of, stamped
-
-if TYPE_CHECKING:
-    from observability.record import Record
 
 NOTHING = Seen(0, begun=False, held=False, written=0)
 
 
-def watch(*, sent: float = 0.0, total: float = inf, interval: float | None = None) -> Watch:
-    patience = Patience(
+def patience(*, total: float = inf, interval: float | None = None) -> Patience:
+    return Patience(
         first_byte=100,
         idle=40,
         total=total,
         keep_alive="off" if interval is None else "comment",
         keep_alive_interval=interval or 15.0,
     )
-    made = Watch(patience, 0.0)
+
+
+def watch(*, sent: float = 0.0, total: float = inf, interval: float | None = None) -> Watch:
+    made = Watch(patience(total=total, interval=interval), 0.0)
     made.sent(sent)
     return made
 
@@ -84,7 +87,7 @@ def test_an_engine_is_never_over_early_and_little_late(pauses: list[float], inte
     times = [sum(pauses[: number + 1]) for number in range(len(pauses))]
     looked = watch(interval=interval)
     now = looked_at = 0.0
-    again = looked.sent(0.0)
+    again = patience(interval=interval).first_look
     while True:
         now += again
         came = [time for time in times if time <= now]
@@ -101,9 +104,10 @@ def test_an_engine_is_never_over_early_and_little_late(pauses: list[float], inte
 
 @given(st.lists(st.floats(0.0, 30.0), min_size=1, max_size=40))
 def test_a_client_never_hears_nothing_for_longer_than_the_interval(pauses: list[float]) -> None:
-    patience = Patience(first_byte=1e6, idle=1e6, keep_alive="event", keep_alive_interval=10.0)
-    looked = Watch(patience, 0.0)
-    due = looked.sent(0.0)
+    waits = Patience(first_byte=1e6, idle=1e6, keep_alive="event", keep_alive_interval=10.0)
+    looked = Watch(waits, 0.0)
+    looked.sent(0.0)
+    due = waits.first_look
     heard, written, longest = 0.0, 0, 0.0
     times = [sum(pauses[: number + 1]) for number in range(len(pauses))]
     for event in times:
@@ -128,18 +132,17 @@ def test_a_client_that_was_sent_something_since_hears_nothing_of_ours() -> None:
 
 @pytest.mark.parametrize("total", [0.0004, 0.5])
 def test_it_never_looks_again_at_once(total: float) -> None:
-    looked = watch(total=total)
-    assert looked.sent(0.0) >= 0.001
-    assert looked.look(0.0001, NOTHING).again >= 0.001
+    assert patience(total=total).first_look >= 0.001
+    assert watch(total=total).look(0.0001, NOTHING).again >= 0.001
 
 
 async def test_a_client_that_made_way_between_two_looks_gives_the_engine_its_time_anew() -> None:
     exchange = Exchange(
         stamped(Operation.CHAT, body_of(Operation.CHAT, stream=True)),
         cast("Answer", SilentAnswer()),
-        cast("Record", None),
+        recorder().request(method="POST", route="/v1/chat/completions"),
         Patience(first_byte=60, idle=60),
-        bytes,
+        Alarm(asyncio.get_running_loop()),
     )
     exchange.head(200, b"text/event-stream")
     before = exchange._seen
