@@ -3,6 +3,7 @@
     routes      what a request asks for, and which scope it names
     identity    who is calling
     directory   what he may act for
+    admission   both of these together: who may go on, and whether that still holds
     isolation   which border that has, and the border's salt
     engines     what an engine may be sent, rebuilt from an allowlist and stamped
     fetching    the images that a request names by their address

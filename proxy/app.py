@@ -27,6 +27,7 @@ from observability.names import ProofState
 from observability.record import Recorder
 from observability.shares import shares
 from observability.telemetry import Telemetry
+from proxy.admission import Admissions
 from proxy.answers import refusal_headers
 from proxy.assurance.engines import Engine, Engines, Replica
 from proxy.assurance.verdict import Verdict
@@ -201,9 +202,14 @@ async def open_gate(
         stack.callback(images.close)
         own = policy(settings)
         gateway = Gateway(
-            identities=reception.callers,
-            directory=view,
-            scopes=RememberedScopes(own.scope),
+            admissions=Admissions(
+                identities=reception.callers,
+                warrants=reception.issuers,
+                directory=view,
+                scopes=RememberedScopes(own.scope),
+                certificates=own.certificates,
+                wall_clock=time.time,
+            ),
             salts=RememberedSalts(keys),
             rules=scanner,
             engines=engines,

@@ -15,6 +15,7 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from observability.record import Record
+from proxy.admission import Admission, Admissions
 from proxy.answers import (
     model_list,
     one_model,
@@ -23,7 +24,6 @@ from proxy.capacity.places import Capacity, Place
 from proxy.capacity.waiting import Waiting, end_revoked
 from proxy.certificates import ClientCertificates
 from proxy.directory.membership import Named, select_scope
-from proxy.directory.remembered import RememberedScopes
 from proxy.directory.snapshot import Snapshot
 from proxy.engines.beginning import beginning
 from proxy.engines.body import ClientRequest, UnfetchedRequest, open_body, read_request
@@ -31,13 +31,12 @@ from proxy.engines.presented import presented_salt
 from proxy.engines.profile import Endpoint, Operation
 from proxy.engines.stamp import CountRequest, StampedRequest, count, stamp
 from proxy.identity import Identity
-from proxy.identity.shown import Shown
 from proxy.isolation.narrowing import Narrowed
 from proxy.isolation.remembered import RememberedSalts
 from proxy.isolation.salt import Salt
 from proxy.isolation.scope import Scope
 from proxy.isolation.unit import Level
-from proxy.refusals import EngineUnavailable, Forbidden, Refusal, Unauthenticated
+from proxy.refusals import EngineUnavailable, Refusal
 from proxy.relay.answer import Answer
 from proxy.relay.departure import unless_gone
 from proxy.relay.destination import Destination
@@ -47,26 +46,9 @@ from proxy.routes import (
     Generate,
     ListModels,
     Route,
-    named_scope,
 )
 from proxy.tracing import Tracing
 from proxy.uploads import read_upload
-
-
-class Identities(Protocol):
-    """Who is calling. Raises a 401 Refusal, or IssuerUnavailable where saltgate cannot know."""
-
-    async def identify(self, shown: Shown) -> Identity: ...
-
-
-class Directory(Protocol):
-    """What callers may act for, as of now. Raises DirectoryUnavailable where that is not known any more."""
-
-    def current(self) -> Snapshot: ...
-
-    async def next_after(self, snapshot: Snapshot | None) -> Snapshot:
-        """What the directory says, as soon as that is not `snapshot` any more."""
-        ...
 
 
 class Engines(Protocol):
@@ -132,15 +114,6 @@ class Policy:
         return select_scope(snapshot, identity, named, default_unit=self.unit, default_show_reuse=self.show_reuse)
 
 
-class Admission(NamedTuple):
-    """A caller who may go on, and what that rests on."""
-
-    identity: Identity
-    named: Named
-    snapshot: Snapshot
-    scope: Scope
-
-
 class Read(NamedTuple):
     """What a caller asks for, before the images that are elsewhere are in it; and the salt, as in `Asked`."""
 
@@ -184,9 +157,7 @@ class Gateway:
     `wall_clock` is Unix seconds: the same moment on every machine, as far as their clocks agree.
     """
 
-    identities: Identities
-    directory: Directory
-    scopes: RememberedScopes
+    admissions: Admissions
     salts: RememberedSalts
     rules: Rules
     engines: Engines
@@ -203,7 +174,7 @@ class Gateway:
         `wanted` is what the route wants.
         """
         record.link(request.headers.getall("traceparent", ()))
-        admission = await self._admit(request, route, record)
+        admission = self.admissions.known(request, route, record) or await self.admissions.found(request, route, record)
         if record.linked is not None and self.tracing.goes_on(admission.identity, request.connection.peer):
             record.continue_trace(request.headers.getall("tracestate", ()))
         if isinstance(wanted, ListModels):
@@ -218,7 +189,7 @@ class Gateway:
         """End what is running for callers who may have it no more, as soon as the directory says so. Endless."""
         snapshot: Snapshot | None = None
         while True:
-            snapshot = await self.directory.next_after(snapshot)
+            snapshot = await self.admissions.directory.next_after(snapshot)
             await end_revoked(self.capacity)
             await self.relay.end_revoked()
 
@@ -241,74 +212,33 @@ class Gateway:
         except BaseException:
             entry.place.give_back()
             raise
-        standing = partial(self._standing, entry.admission)
+        standing = partial(self.admissions.standing, entry.admission)
         sendable = standing
         if isinstance(stamped, StampedRequest):
             salt_of = partial(self._salt, model=stamped.model, content=entry.content, presented=asked.presented)
             sendable = partial(self._sendable, entry.admission, stamped.salt, salt_of)
         return Ready(entry.place, stamped, destination, standing, sendable)
 
-    def _standing(self, admission: Admission) -> Refusal | None:
-        """Why the caller would not be let in for the same scope any more, where that is the directory's word.
-
-        A directory that cannot be read says nothing, and what a caller named no scope for may be ambiguous by now.
-        """
-        scope = admission.scope
-        named = admission.named._replace(workspace=scope.workspace, project=scope.project)
-        try:
-            self.scopes.scope(self.directory.current(), admission.identity, named)
-        except (Forbidden, Unauthenticated) as refusal:
-            return refusal
-        except Refusal:
-            return None
-        return None
-
     def _sendable(self, admission: Admission, salt: Salt, salt_of: Callable[[Scope, Snapshot], Salt]) -> Refusal | None:
-        """As `_standing`, and whether the salt that the request was stamped with is still that of its border."""
-        if (refusal := self._standing(admission)) is not None:
-            return refusal
-        scope = admission.scope
-        named = admission.named._replace(workspace=scope.workspace, project=scope.project)
+        """Why the request may not be sent any more as it was stamped: its caller, or the salt of its border."""
+        now = self.admissions.same_scope_now(admission)
+        if now is admission or isinstance(now, Refusal):
+            return now if isinstance(now, Refusal) else None
         try:
-            snapshot = self.directory.current()
-            if snapshot is admission.snapshot:
-                return None
-            now = salt_of(self.scopes.scope(snapshot, admission.identity, named), snapshot)
+            salt_now = salt_of(now.scope, now.snapshot)
         except Refusal as refusal:
             return refusal
-        if now.value == salt.value:
+        if salt_now.value == salt.value:
             return None
         return EngineUnavailable(
             "The border of this request has changed a moment ago. Send it again.", reason="salt_changed"
         )
 
-    async def _admit(self, request: Request, route: Route, record: Record) -> Admission:
-        """Who is calling, and for what: before a byte of the body is read."""
-        began = time.monotonic_ns()
-        headers = tuple(request.headers.items())
-        named = named_scope(route, headers)
-        identity = await self.identities.identify(
-            Shown(
-                headers=headers,
-                method=request.method,
-                path=request.target.partition("?")[0],
-                workspace=named.workspace,
-                certificate=self.policy.certificates.of(request),
-            )
-        )
-        record.identified(identity.issuer, identity.subject, identity.client, identity.method)
-        authenticated = record.stage("auth", began)
-        snapshot = self.directory.current()
-        admission = Admission(identity, named, snapshot, self.scopes.scope(snapshot, identity, named))
-        record.scoped(admission.scope.workspace, admission.scope.project, admission.scope.collection)
-        record.stage("directory", authenticated)
-        return admission
-
     def _read(self, wanted: Generate, body: bytes, admission: Admission, record: Record) -> tuple[Read, Admission]:
         """What is asked, by the table of the engine that serves its model, and the admission as of now."""
         began = time.monotonic_ns()
         opened = open_body(body)
-        admission = self._as_of_now(admission)
+        admission = self.admissions.as_of_now(admission)
         endpoint = self.engines.endpoint(admission.scope, opened.model, wanted.operation)
         request = read_request(endpoint, opened)
         in_front = endpoint.salt is not None and self.policy.is_gate(admission.identity)
@@ -329,7 +259,7 @@ class Gateway:
         )
         request = await unless_gone(client.connection, work)
         record.stage("fetch", began)
-        return Asked(request, read.presented), self._as_of_now(admission)
+        return Asked(request, read.presented), self.admissions.as_of_now(admission)
 
     async def _scan(self, asked: Asked, admission: Admission, record: Record) -> tuple[Level | None, Admission]:
         """The border that the rules of the workspace give to what is asked, and the admission as of then."""
@@ -337,20 +267,12 @@ class Gateway:
             began = time.monotonic_ns()
             narrowed = await self.rules.narrowed(workspace, asked.request)
             record.stage("scan", began)
-            admission = self._as_of_now(admission)
+            admission = self.admissions.as_of_now(admission)
             # Who named no scope may be in another workspace by now: other rules.
             if admission.scope.workspace == workspace:
                 record.narrowed(narrowed.by)
                 return narrowed.level, admission
         return None, admission
-
-    def _as_of_now(self, admission: Admission) -> Admission:
-        """An upload, images and a scan take their time: what the directory says now counts, not what it said before."""
-        snapshot = self.directory.current()
-        if snapshot is admission.snapshot:
-            return admission
-        scope = self.scopes.scope(snapshot, admission.identity, admission.named)
-        return Admission(admission.identity, admission.named, snapshot, scope)
 
     def _enter(self, asked: Asked, content: Level | None, admission: Admission) -> Entry | None:
         """Where its engine has room now; None where it has to wait for a place."""
@@ -383,7 +305,7 @@ class Gateway:
         self, place: Place, asked: Asked, content: Level | None, admission: Admission, record: Record
     ) -> Entry:
         """Its turn has come: what was found before it waited must still hold, or is found anew."""
-        now = self._as_of_now(admission)
+        now = self.admissions.as_of_now(admission)
         if now.scope.workspace != admission.scope.workspace:  # as in `_scan`: other rules
             content, now = await self._scan(asked, now, record)
         return Entry(place, self._destination(asked.request, now.scope), asked, content, now)
@@ -398,7 +320,7 @@ class Gateway:
             workspace=admission.scope.workspace,
             project=admission.scope.project,
             size=max(body_bytes, request.size_bytes),
-            standing=partial(self._standing, admission),
+            standing=partial(self.admissions.standing, admission),
         )
         try:
             return await waiting.place(client.connection)

@@ -26,6 +26,7 @@ ORGANIZATION: Final = "OpenAI-Organization"
 PROJECT: Final = "OpenAI-Project"
 UNIT: Final = "X-Saltgate-Unit"
 COLLECTION: Final = "X-Saltgate-Collection"
+NAMING_HEADERS: Final = (ORGANIZATION, PROJECT, COLLECTION, UNIT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +197,7 @@ def named_scope(route: Route, headers: Sequence[tuple[str, str]]) -> Named:
     return Named(workspace, project, said.get(COLLECTION), _level(said.get(UNIT)))
 
 
-_NAMING: Final = {name.lower(): name for name in (ORGANIZATION, PROJECT, COLLECTION, UNIT)}
+_NAMING: Final = {name.lower(): name for name in NAMING_HEADERS}
 
 
 def _said(headers: Sequence[tuple[str, str]]) -> dict[str, str | None]:

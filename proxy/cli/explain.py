@@ -13,6 +13,7 @@ from typing import BinaryIO, Final
 from config.settings import Logs as LogSettings
 from config.settings import Settings
 from observability.logs import configure_logs
+from proxy.admission import Identities
 from proxy.app import configured_engine, isolation_rules, key_ring, policy
 from proxy.assurance.engines import Engines, Replica
 from proxy.assurance.verdict import Verdict
@@ -24,7 +25,6 @@ from proxy.directory.connect import open_store, open_tokens
 from proxy.directory.model import Fault
 from proxy.directory.store import StoreUnavailable
 from proxy.directory.view import DirectoryView
-from proxy.gateway import Identities
 from proxy.identity import Identity
 from proxy.identity.callers import Callers
 from proxy.identity.client_authentication import faulty_client_keys

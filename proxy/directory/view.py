@@ -48,11 +48,11 @@ class DirectoryView:
 
         Raises DirectoryUnavailable where it was never read, or not confirmed for longer than `max_stale`.
         """
-        age = self.confirmed_age
-        if age is None or age > self._max_stale:
+        confirmed = self._confirmed
+        if confirmed is None or self._clock() - confirmed > self._max_stale:
             raise DirectoryUnavailable(
                 "saltgate cannot reach its directory, so it does not know what you may use. Try again soon.",
-                reason="directory_never_read" if age is None else "directory_stale",
+                reason="directory_never_read" if confirmed is None else "directory_stale",
             )
         return self._reading.snapshot
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
 from hashlib import sha256
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from proxy.identity import Identity
 from proxy.identity.confirmation import Bound
@@ -13,8 +12,9 @@ from proxy.identity.confirmation import Bound
 V = TypeVar("V")
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class Verified(NamedTuple):
+    """Whom a token names, the key generation that it was verified under, and until when that serves (Unix seconds)."""
+
     found: Identity | Bound
     generation: int
     until: float
@@ -33,13 +33,13 @@ class VerifiedTokens:
     def __init__(self, *, capacity: int, lifetime: float) -> None:
         self._capacity = capacity
         self._lifetime = lifetime
-        self._entries: OrderedDict[bytes, _Entry] = OrderedDict()
+        self._entries: OrderedDict[bytes, Verified] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def find(self, digest: bytes, *, now: float) -> tuple[Identity | Bound, int] | None:
-        """The caller and the key generation it was verified under; None where unknown or over."""
+    def find(self, digest: bytes, *, now: float) -> Verified | None:
+        """None where unknown or over."""
         entry = self._entries.get(digest)
         if entry is None:
             return None
@@ -47,14 +47,14 @@ class VerifiedTokens:
             del self._entries[digest]
             return None
         self._entries.move_to_end(digest)
-        return entry.found, entry.generation
+        return entry
 
     def keep(self, digest: bytes, found: Identity | Bound, *, generation: int, now: float) -> None:
         """Keeps a caller who was just verified; nothing where his token is over but for the leeway."""
         until = min(found.expires_at, now + self._lifetime)
         if until <= now:
             return
-        self._entries[digest] = _Entry(found, generation, until)
+        self._entries[digest] = Verified(found, generation, until)
         self._entries.move_to_end(digest)
         while len(self._entries) > self._capacity:
             self._entries.popitem(last=False)

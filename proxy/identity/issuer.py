@@ -91,7 +91,8 @@ class TrustedIssuer:
     @property
     def ready(self) -> bool:
         """Whether there are keys that may be used: tokens of this issuer can be judged."""
-        return self.keys_age is not None and self.keys_age <= self._schedule.max_stale
+        fetched_at = self._fetched_at
+        return fetched_at is not None and self._monotonic() - fetched_at <= self._schedule.max_stale
 
     @property
     def keys_age(self) -> float | None:

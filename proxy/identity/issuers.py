@@ -8,7 +8,7 @@ import traceback
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import aiohttp
 import structlog
@@ -18,8 +18,10 @@ from proxy.identity import Identity
 from proxy.identity.cache import VerifiedTokens, digest_of
 from proxy.identity.claims import identify
 from proxy.identity.confirmation import Bound, bearer
+from proxy.identity.credential import Form, Scheme, credential
 from proxy.identity.issuer import Schedule, TrustedIssuer
 from proxy.identity.reasons import Reason, invalid_token
+from proxy.identity.shown import Shown
 from proxy.identity.token import compact_token
 from proxy.refusals import InvalidToken, Refusal
 
@@ -61,6 +63,19 @@ async def open_issuers(
             for rules in settings
         ]
         yield TrustedIssuers(issuers, clock=clock, sign_in_url=sign_in_url)
+
+
+class Warrant(NamedTuple):
+    """What a caller rests on whose bearer token was verified a moment ago: the issuer's keys of then, and a time."""
+
+    issuer: TrustedIssuer
+    generation: int
+    until: float
+
+    def holds(self, now: float) -> bool:
+        """Whether the token, shown again at `now` (Unix seconds), would be judged as it was."""
+        issuer = self.issuer
+        return now < self.until and issuer.generation == self.generation and issuer.ready
 
 
 class TrustedIssuers:
@@ -109,13 +124,25 @@ class TrustedIssuers:
             # Not chained: the error's text may hold parts of the token.
             raise self._fault(error) from None
 
+    def warrant(self, shown: Shown, identity: Identity) -> Warrant | None:
+        """What it rests on that `shown` has shown this identity just now, where that is a bearer token of these issuers
+        and nothing else. None for who is bound to something, or for whom a front end speaks: such an identity is
+        another one than the token's own, made for one request.
+        """
+        presented = credential(shown.headers)
+        if presented.form is not Form.SIGNED or presented.scheme is not Scheme.BEARER:
+            return None
+        found = self._recent.find(digest_of(presented.token), now=self._clock())
+        if found is None or found.found is not identity:
+            return None
+        return Warrant(self._by_name[identity.issuer], found.generation, found.until)
+
     def _remembered(self, digest: bytes) -> Identity | Bound | None:
         found = self._recent.find(digest, now=self._clock())
         if found is None:
             return None
-        caller, generation = found
-        issuer = self._by_name[caller.issuer]
-        return caller if issuer.ready and issuer.generation == generation else None
+        issuer = self._by_name[found.found.issuer]
+        return found.found if issuer.ready and issuer.generation == found.generation else None
 
     async def _identified(self, text: str, digest: bytes) -> Identity | Bound:
         token = compact_token(text)

@@ -257,7 +257,7 @@ async def test_a_failure_of_ours_is_readable_too(redis: RedisServer, tmp_path: P
             def current(self) -> object:
                 raise RuntimeError("secret-detail")
 
-        bed.gate.gateway.directory = Broken()  # type: ignore[assignment]
+        bed.gate.gateway.admissions.directory = Broken()  # type: ignore[assignment]
         answered = await send(bed, "POST", CHAT, *own(bed), ("Origin", ORIGIN), body=BODY)
         assert (answered.status, answered.about_pages) == (500, expected())
 

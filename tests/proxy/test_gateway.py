@@ -641,7 +641,7 @@ async def test_a_failure_of_ours_is_500_and_quotes_nothing(redis: RedisServer, t
             def current(self) -> object:
                 raise RuntimeError("secret-detail")
 
-        bed.gate.gateway.directory = Broken()  # type: ignore[assignment]
+        bed.gate.gateway.admissions.directory = Broken()  # type: ignore[assignment]
         assert await _status_and_code(bed) == (500, "gate_error")
         assert [line["outcome"] for line in await bed.completed(1)] == ["gate_error"]
         assert "secret-detail" not in bed.log.read_text()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from proxy.identity import Identity
-from proxy.identity.cache import VerifiedTokens, digest_of
+from proxy.identity.cache import Verified, VerifiedTokens, digest_of
 
 NOW = 1_900_000_000.0
 
@@ -19,7 +19,7 @@ def cache(capacity: int = 10) -> VerifiedTokens:
 def test_an_entry_lives_at_most_its_lifetime() -> None:
     tokens = cache()
     tokens.keep(b"a", identity(), generation=1, now=NOW)
-    assert tokens.find(b"a", now=NOW + 59.9) == (identity(), 1)
+    assert tokens.find(b"a", now=NOW + 59.9) == Verified(identity(), 1, NOW + 60)
     assert tokens.find(b"a", now=NOW + 60) is None
 
 
