@@ -6,7 +6,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Compiled tests are kept: the second run begins sooner.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup provider browser prometheus test processes bench bench-tools litellm soak sequence fuzz fuzz-tokens lint engine demo lock reference pictures
+.PHONY: help setup provider browser prometheus test processes bench telemetry-cost phoenix bench-tools litellm soak sequence fuzz fuzz-tokens lint engine demo lock reference pictures
 
 help:
 	@echo "make setup      the virtual environment, from the lock"
@@ -21,6 +21,8 @@ help:
 	@echo "make sequence   10 million events through a gate: none lost, doubled, out of order (7 minutes)"
 	@echo "make lint       ruff, mypy, import contracts"
 	@echo "make engine     the tests against a real vLLM on the CPU (downloads about 1 GB once)"
+	@echo "make phoenix    spans at a real Arize Phoenix (downloads about 0.3 GB once)"
+	@echo "make telemetry-cost  what all that is told of a request and an event costs"
 	@echo "make demo       the whole product on this machine: saltgate demo"
 	@echo "make reference  config/reference.md from the settings, proxy/engines/fields.md from the profiles, Grafana's dashboards"
 	@echo "make pictures   the pictures of the pages, as the documents show them"
@@ -36,7 +38,7 @@ $(VENV)/.ready: requirements-dev.lock pyproject.toml .ci/setup
 WORKERS := $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) * 3 / 2 )))
 
 test: setup
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not engine and not process and not slow" $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not engine and not process and not slow and not phoenix" $(ARGS)
 
 provider: tests/parts/certified_provider/node_modules/.ready
 
@@ -68,6 +70,9 @@ litellm: setup
 	$(BIN)/python -m venv $(LITELLM)
 	$(LITELLM)/bin/pip install --quiet "litellm[proxy]"
 
+telemetry-cost: setup
+	$(BIN)/python -m tests.bench.telemetry
+
 soak: setup
 	$(BIN)/python -m tests.bench.soak $(ARGS)
 
@@ -80,6 +85,11 @@ fuzz: setup
 fuzz-tokens: setup
 	$(BIN)/pip install --quiet "atheris>=2.3,<4"
 	$(BIN)/python -m tests.proxy.identity.token_fuzz --seconds 3600 $(ARGS)
+
+# Without a network there is none, and the tests say so.
+phoenix: setup
+	-sh .ci/phoenix .venv-phoenix $(VENV)
+	$(BIN)/python -m pytest -m phoenix tests/observability/test_phoenix.py $(ARGS)
 
 engine: setup
 	$(BIN)/python -m pytest -m engine tests/engine $(ARGS)

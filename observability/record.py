@@ -205,8 +205,10 @@ class Record:
         self.client_span_id = int.from_bytes(noise[24:32], "big") or 1
         self.request_id = "req_" + noise[32:].hex()
         self.sampled = recorder.shares.hold(self.trace_id)
-        # In the order in which they ended; nanoseconds of the recorder's clock.
+        # The stages in the order in which they ended, in nanoseconds of the recorder's clock, and how many seconds each
+        # took: one that there was twice counts in all.
         self.intervals: list[tuple[Stage, int, int]] = []
+        self.stages: dict[Stage, float] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -249,15 +251,9 @@ class Record:
         """A stage of the gate has ended, which began at `began_ns` of the recorder's clock; returns when it ended."""
         ended_ns = self._clock()
         self.intervals.append((name, began_ns, ended_ns))
+        seconds = (ended_ns - began_ns) / 1e9
+        self.stages[name] = self.stages[name] + seconds if name in self.stages else seconds
         return ended_ns
-
-    @property
-    def stages(self) -> dict[Stage, float]:
-        """How many seconds each stage took so far. A stage that there was twice counts in all."""
-        seconds: dict[Stage, float] = {}
-        for name, began_ns, ended_ns in self.intervals:
-            seconds[name] = seconds.get(name, 0.0) + (ended_ns - began_ns) / 1e9
-        return seconds
 
     def server_timing(self) -> str:
         """The value of `Server-Timing`: the gate's own stages so far, in milliseconds. Empty where there is none."""
@@ -480,11 +476,7 @@ class Record:
         """From the request's head, less the wait for the client's own upload."""
         if moment_ns is None:
             return None
-        since_ns = moment_ns - self.started_ns
-        for name, began_ns, ended_ns in self.intervals:
-            if name == "body":
-                since_ns -= ended_ns - began_ns
-        return max(since_ns, 0) / 1e9
+        return max((moment_ns - self.started_ns) / 1e9 - self.stages.get("body", 0.0), 0.0)
 
     def _conclude(self, error: BaseException | None) -> None:
         if self.outcome is not None:

@@ -29,6 +29,7 @@ from tests.bench.proxies import Absent, Binaries, NotServing, Proxy, beside
 from tests.bench.report import CaseResult, Figure, Report, markdown, replace_between_markers, told
 from tests.bench.scopes import many_scopes
 from tests.bench.stage import Stage, open_stage
+from tests.bench.telemetry import telemetry_cost
 from tests.bench.workers import two_workers
 
 # What is measured beside the cases, by the word that `--only` takes.
@@ -38,6 +39,7 @@ FIGURES: Final[dict[str, Callable[[Stage, int], list[Figure]]]] = {
     "first token": lambda stage, _: first_token(stage),
     "workers": two_workers,
     "scopes": many_scopes,
+    "telemetry": telemetry_cost,
 }
 
 

@@ -38,6 +38,7 @@ class Setting:
     workers: int = 1
     cores: Sequence[int] = (GATEWAY_CORE,)
     more: str = ""
+    trace_ratio: float = 0.1
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -69,11 +70,7 @@ def one_project(issuer: str, subjects: Sequence[str] = SUBJECTS) -> str:
 def served(stage: Stage, setting: Setting, name: str = "gate") -> Iterator[Served]:
     """Imports the directory and serves. Raises CalledProcessError, NotServing."""
     port, admin_port = free_port(), free_port()
-    configuration = stage.folder / f"{name}.toml"
-    (stage.folder / "salt").write_text("0123456789abcdef0123456789abcdef")
-    configuration.write_text(_configuration(stage, setting, port, admin_port))
-    directory = one_project(stage.mint.issuer) if setting.directory is None else setting.directory
-    _import(stage.folder / f"{name}-directory.toml", directory, configuration)
+    configuration = prepared(stage, setting, name, port, admin_port)
     log = stage.folder / f"{name}.log"
     pinned = ("taskset", "-c", ",".join(map(str, setting.cores))) if setting.cores else ()
     with process(*pinned, *COMMAND, "serve", "-c", str(configuration), log=log, env=setting.environment) as running:
@@ -81,6 +78,16 @@ def served(stage: Stage, setting: Setting, name: str = "gate") -> Iterator[Serve
         until_answered(name, f"http://127.0.0.1:{admin_port}/readyz", {}, log, seconds=_START_SECONDS)
         until_served(name, port, stage.token, log)
         yield Served(port, admin_port, running.pid, log, configuration)
+
+
+def prepared(stage: Stage, setting: Setting, name: str, port: int, admin_port: int = 0) -> Path:
+    """Imports the directory; the file of the configuration. Raises CalledProcessError."""
+    configuration = stage.folder / f"{name}.toml"
+    (stage.folder / "salt").write_text("0123456789abcdef0123456789abcdef")
+    configuration.write_text(_configuration(stage, setting, port, admin_port or free_port()))
+    directory = one_project(stage.mint.issuer) if setting.directory is None else setting.directory
+    _import(stage.folder / f"{name}-directory.toml", directory, configuration)
+    return configuration
 
 
 def _import(file: Path, directory: str, configuration: Path) -> None:
@@ -105,7 +112,7 @@ directory.redis = "redis://127.0.0.1:{stage.redis.port}/{setting.database}"
 isolation.keys = [{{ id = "k1", secret = {{ file = "salt" }} }}]
 {setting.more}
 [telemetry]
-trace_ratio = 0.1
+trace_ratio = {setting.trace_ratio}
 {collector}
 """
 

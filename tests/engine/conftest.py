@@ -22,6 +22,7 @@ from tests.engine.client import EngineClient, Vllm
 from tests.engine.environment import EngineEnvironment, NoEngineError, default_cache, engine_environment
 from tests.engine.gate import GateClient, gate_before
 from tests.engine.server import BARRIER_KEY, free_port, is_healthy, running_engine
+from tests.parts.otlp_sink import SinkThread
 from tests.parts.redis_server import RedisServer
 
 HERE: Final = Path(__file__).parent
@@ -102,8 +103,19 @@ def second_vllm(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFa
 
 
 @pytest.fixture(scope="session")
-def barred_vllm(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vllm]:
-    """An engine of its own with saltgate's barrier inside, which wants the key `tests.engine.server.BARRIER_KEY`."""
+def spans() -> Iterator[SinkThread]:
+    """A collector that takes the spans of `barred_vllm`, and whatever else is sent there."""
+    with SinkThread() as sink:
+        yield sink
+
+
+@pytest.fixture(scope="session")
+def barred_vllm(
+    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory, spans: SinkThread
+) -> Iterator[Vllm]:
+    """An engine of its own with saltgate's barrier inside, which wants the key `tests.engine.server.BARRIER_KEY`, and
+    which sends its spans to `spans`: but not one that is used again.
+    """
     named = pytestconfig.getoption("engine_reuse_barred", None)
     if named:
         assert is_healthy(named), f"--engine-reuse-barred: {named}/health does not answer"
@@ -112,7 +124,7 @@ def barred_vllm(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFa
     folder = tmp_path_factory.mktemp("barred")
     key = folder / "barrier.key"
     key.write_bytes(BARRIER_KEY)
-    with _started(folder / "vllm.log", pytestconfig, barrier_key=key) as url:
+    with _started(folder / "vllm.log", pytestconfig, barrier_key=key, spans_to=spans.url) as url:
         yield Vllm(url)
 
 
@@ -188,8 +200,11 @@ def _one_for_all_workers(folder: Path, config: pytest.Config) -> Iterator[str]:
 
 
 @contextmanager
-def _started(log: Path, config: pytest.Config, *, barrier_key: Path | None = None) -> Iterator[str]:
-    with running_engine(_environment(config), port=free_port(), log=log, barrier_key=barrier_key) as url:
+def _started(
+    log: Path, config: pytest.Config, *, barrier_key: Path | None = None, spans_to: str | None = None
+) -> Iterator[str]:
+    environment = _environment(config)
+    with running_engine(environment, port=free_port(), log=log, barrier_key=barrier_key, spans_to=spans_to) as url:
         yield url
 
 

@@ -14,7 +14,7 @@ from typing import Final
 import aiohttp
 
 from config.secret import Secret
-from config.settings import Directory, Isolation, IsolationKey, UnitName
+from config.settings import Directory, Isolation, IsolationKey, Telemetry, UnitName
 from proxy.isolation.salt import SaltKey, salt_for
 from proxy.isolation.unit import Unit
 from tests.engine.client import EngineClient, Vllm
@@ -190,6 +190,7 @@ async def gate_before(
     unit: UnitName = "project",
     api_key: Secret | None = None,
     media: bool = False,
+    telemetry: Telemetry | None = None,
     private_hosts: tuple[str, ...] | None = None,
 ) -> AsyncIterator[GateClient]:
     """A gate of the strictest kind in front of `vllm`, ready: it has proven every endpoint that it will serve.
@@ -208,6 +209,7 @@ async def gate_before(
             isolation=isolation,
             api_key=api_key,
             media=media,
+            telemetry=telemetry,
             private_hosts=private_hosts,
         ) as bed,
         aiohttp.ClientSession(vllm.url, headers=key) as session,

@@ -39,18 +39,25 @@ _ENGINE_VARIABLES: Final = {
     "VLLM_NO_USAGE_STATS": "1",
     "DO_NOT_TRACK": "1",
 }
+# Its default is gRPC, for which one would need another collector.
+_SPANS_VARIABLES: Final = {"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf", "OTEL_SERVICE_NAME": "vllm"}
 
 
 @contextmanager
 def running_engine(
-    environment: EngineEnvironment, *, port: int, log: Path, barrier_key: Path | None = None
+    environment: EngineEnvironment,
+    *,
+    port: int,
+    log: Path,
+    barrier_key: Path | None = None,
+    spans_to: str | None = None,
 ) -> Iterator[str]:
     """The base URL of an engine that answers /health; its whole process group is gone afterwards. With the file of a
-    `barrier_key` it has saltgate's barrier inside.
+    `barrier_key` it has saltgate's barrier inside. `spans_to` is an OTLP/HTTP collector that it sends its spans to.
 
     Raises BrokenEngineError, with the end of its log, where it exits or does not answer in time.
     """
-    with log.open("wb") as output, _process(environment, port, output, barrier_key) as process:
+    with log.open("wb") as output, _process(environment, port, output, barrier_key, spans_to) as process:
         url = f"http://127.0.0.1:{port}"
         _wait_until_healthy(process, url, log)
         yield url
@@ -75,12 +82,16 @@ def is_healthy(url: str) -> bool:
 
 @contextmanager
 def _process(
-    environment: EngineEnvironment, port: int, output: BinaryIO, barrier_key: Path | None
+    environment: EngineEnvironment, port: int, output: BinaryIO, barrier_key: Path | None, spans_to: str | None
 ) -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(
-        [*_command(environment, port), *([] if barrier_key is None else ["--middleware", "saltgate_barrier.Barrier"])],
+        [
+            *_command(environment, port),
+            *([] if barrier_key is None else ["--middleware", "saltgate_barrier.Barrier"]),
+            *([] if spans_to is None else ["--otlp-traces-endpoint", f"{spans_to}/v1/traces"]),
+        ],
         cwd=environment.model.parent,
-        env={**os.environ, **_ENGINE_VARIABLES, **_barrier_variables(barrier_key)},
+        env={**os.environ, **_ENGINE_VARIABLES, **_SPANS_VARIABLES, **_barrier_variables(barrier_key)},
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=subprocess.STDOUT,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from dataclasses import dataclass, field
+from threading import Thread
 from types import TracebackType
 from typing import Literal, Self
 
@@ -108,6 +109,37 @@ class OtlpSink:
         self.paths.append(request.path)
         self.spans.extend(_spans(ExportTraceServiceRequest.FromString(body)))
         return web.Response(body=b"", content_type="application/x-protobuf")
+
+
+class SinkThread:
+    """The same on a thread of its own, for a whole session: `with SinkThread() as sink`."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._loop.run_forever, name="otlp-sink", daemon=True)
+
+    @property
+    def url(self) -> str:
+        return self._sink.url
+
+    @property
+    def spans(self) -> list[ReceivedSpan]:
+        """Those that have come until now."""
+        return list(self._sink.spans)
+
+    def __enter__(self) -> Self:
+        self._sink = OtlpSink()
+        self._thread.start()
+        asyncio.run_coroutine_threadsafe(self._sink.__aenter__(), self._loop).result()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        asyncio.run_coroutine_threadsafe(self._sink.__aexit__(kind, error, traceback), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
 
 
 _PATIENCE_SECONDS = 0.5

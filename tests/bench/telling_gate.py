@@ -1,0 +1,40 @@
+"""One worker's gate in this process, with all that it tells or with none of it: `CONFIGURATION PORT on|off`.
+
+On: records, metrics, log lines to standard output, spans to the configuration's collector.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import uvloop
+
+from config.load import load
+from observability.logs import configure_logs
+from proxy.app import open_gate
+from proxy.memory import keep_large_blocks, settle
+from tests.bench.silent import SilentRecorder
+
+
+async def serve(configuration: Path, port: int, telling: str) -> None:
+    """Until the process is ended."""
+    settings = load(configuration).settings
+    logs = configure_logs(settings.logs, sys.stdout.buffer, monotonic_ns=time.monotonic_ns)
+    with closing(logs):
+        async with open_gate(settings, instance=telling, logs=logs) as gate:
+            if telling == "off":
+                silent = SilentRecorder((), monotonic_ns=time.monotonic_ns, wall_ns=time.time_ns)
+                gate.entrance.recorder = silent
+            server = await asyncio.get_running_loop().create_server(gate.front, "127.0.0.1", port)
+            settle()
+            async with server:
+                await server.serve_forever()
+
+
+if __name__ == "__main__":
+    keep_large_blocks()
+    uvloop.run(serve(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]))
