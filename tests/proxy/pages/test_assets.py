@@ -113,16 +113,17 @@ def test_every_word_that_is_asked_for_is_there() -> None:
 
 def test_every_word_is_used() -> None:
     code = "".join(CODE.values())
+    # What a call names in part: say(`outcome.${name}`), sayNamed("outcome", name), notice("empty").
     prefixes = set(re.findall(r"`(\w+(?:\.\w+)*)\.\$\{", code)) | set(re.findall(r"sayNamed\(\"([\w.]+)\"", code))
-    parts = {
-        f"{name}.{part}"
-        for name in re.findall(r"(?:notice|panel|table|choice)\(\"(\w+)\"", code)
-        for part in ("title", "message", "none", "label")
-    }
+    named = set(re.findall(r"(?:notice|panel|table|choice)\(\"(\w+)\"", code))
+    for groups in re.findall(r"\b\d{3}: \"(\w+)\"|missing: \"(\w+)\"|missing = \"(\w+)\"|: \"(error)\"", code):
+        named |= set(groups) - {""}
+    parts = {"title", "message", "none", "label", *re.findall(r"\[\"(first)\", \"(whole)\"\]", code)[0], "all", "bad"}
     for key in WORDS["en"]:
-        stem = re.sub(r"\.(one|other|key)$", "", key)
-        known = f'"{stem}"' in code or stem.rpartition(".")[0] in prefixes or key in parts
-        assert known or re.search(rf'"(?:{re.escape(key.split(".")[0])})"', code), key
+        stem = re.sub(r"\.(one|other|key|in)$", "", key)
+        begin, _, end = key.partition(".")
+        used = f'"{stem}"' in code or stem.rpartition(".")[0] in prefixes or (begin in named and end in parts)
+        assert used, key
 
 
 @pytest.mark.parametrize(
