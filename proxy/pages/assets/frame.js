@@ -1,5 +1,6 @@
 // What surrounds every page: search, window, language, theme, how fresh the data is, and what is wrong with it.
 import { attribute, el, text } from "./draw.js";
+import { rung } from "./judge.js";
 import { keep, kept } from "./keep.js";
 import { age, count, dateTime, timeZone, UNKNOWN } from "./numbers.js";
 import { LANGUAGES, fillShell, language, say, sayCount, sayNamed } from "./words.js";
@@ -115,9 +116,9 @@ export const notice = (name, ...more) =>
     el("h1", {}, say(`${name}.title`)), el("p", {}, say(`${name}.message`)), ...more);
 
 // Alarms of the border: over everything, in the tab's title and in its icon, for as long as the gate tells of them.
-export const showAlarms = (alarms, title) => {
-  const rung = alarms.filter((alarm) => alarm.count > 0);
-  const lines = rung.map((alarm) => {
+export const showAlarms = (alarms, now, title) => {
+  const ringing = rung(alarms, now);
+  const lines = ringing.map((alarm) => {
     const last = alarm.last === null ? UNKNOWN : dateTime(alarm.last);
     return sayCount("alarm.line", alarm.count, { count: count(alarm.count), check: sayNamed("check", alarm.check), last });
   });
@@ -127,9 +128,9 @@ export const showAlarms = (alarms, title) => {
     place.replaceChildren(...(lines.length ? [el("div", { class: "banner alarm" }, el("strong", {}, say("alarm.title")), ...lines.map((line) => el("p", {}, line)), el("p", {}, say("alarm.step")))] : []));
   }
   const named = title ? `${title} · saltgate` : "saltgate";
-  const wanted = rung.length ? say("alarm.tab", { title: named }) : named;
+  const wanted = ringing.length ? say("alarm.tab", { title: named }) : named;
   if (document.title !== wanted) document.title = wanted;
-  attribute(byId("icon"), "href", rung.length ? "/assets/icon-alarm.svg" : "/assets/icon.svg");
+  attribute(byId("icon"), "href", ringing.length ? "/assets/icon-alarm.svg" : "/assets/icon.svg");
 };
 
 // Who looks, and the way out.

@@ -1,5 +1,5 @@
 // What deserves a look, and why. Pure: figures in, reasons out. The bounds are those of the alerts, where these have one.
-const FAILURES = ["engine_failed", "truncated", "engine_timeout", "gate_error"];
+const FAILURES = ["engine_failed", "truncated", "engine_timeout", "drained", "gate_error"];
 const FEWEST = 3; // one failure is no trend
 
 export const failures = (figures) => FAILURES.reduce((sum, name) => sum + (figures.outcomes[name] ?? 0), 0);
@@ -44,9 +44,12 @@ export const requestsPerMinute = (requests, step) => {
   return whole.length ? (whole.reduce((sum, value) => sum + value, 0) * 60) / (whole.length * step) : null;
 };
 
+// The alarms of the last day. An older one has been seen, and the gate tells of it for as long as it runs.
+export const rung = (alarms, now) => alarms.filter(({ count, last }) => count > 0 && (last === null || now - last < 86_400));
+
 // Whether the border holds, as far as it is watched: "alarm", "unproven", "intact", or null where nobody watches.
-export const border = (alarms, engines) => {
-  if (alarms.some((alarm) => alarm.count > 0)) return "alarm";
+export const border = (alarms, now, engines) => {
+  if (rung(alarms, now).length) return "alarm";
   const states = engines.flatMap((engine) => Object.values(engine.proofs));
   if (states.includes("failed") || states.includes("unknown")) return "unproven";
   return alarms.length || states.length ? "intact" : null;

@@ -1,6 +1,7 @@
 // The whole gate: what it did in the window, and which scopes want looking at.
 import { el, keyed, text } from "./draw.js";
 import { chosenWindow, notice, showAlarms, showFoot } from "./frame.js";
+import { rung } from "./judge.js";
 import { clock, count } from "./numbers.js";
 import { scopeTable } from "./scopes.js";
 import { strip } from "./tiles.js";
@@ -17,7 +18,7 @@ export const open = (main) => {
   empty.hidden = true;
   main.append(el("h1", { class: "unseen" }, say("overview.title")), lead, figures.node, empty, table.node, below);
   return (data) => {
-    showAlarms(data.alarms, "");
+    showAlarms(data.alarms, data.now, "");
     const [grade, sentence] = verdict(data, table.update(data));
     text(lead, sentence);
     lead.dataset.grade = grade;
@@ -33,9 +34,9 @@ export const open = (main) => {
 };
 
 // The worst there is to say, in one sentence.
-const verdict = ({ gate, alarms, engines }, watched) => {
+const verdict = ({ gate, alarms, engines, now }, watched) => {
   const down = engines.filter((engine) => !engine.up).length;
-  if (alarms.some((alarm) => alarm.count > 0)) return ["bad", say("alarm.title")];
+  if (rung(alarms, now).length) return ["bad", say("alarm.title")];
   if (!gate.ready) return ["bad", say("verdict.not_ready", { parts: gate.waits_for.join(", ") })];
   if (down) return ["bad", sayCount("verdict.down", down, { count: count(down) })];
   if (watched) return ["watch", sayCount("verdict.watched", watched, { count: count(watched) })];

@@ -15,7 +15,7 @@ export const requestPage = (requestId) => ({
     showFoot([]);
     let shown = "";
     return (request) => {
-      showAlarms([], requestId);
+      showAlarms([], 0, requestId);
       if (shown === JSON.stringify(request)) return;
       shown = JSON.stringify(request);
       const scope = request.project === null ? null : el("a", { href: scopeAddress(request.workspace, request.project) }, `${request.workspace} / ${request.project}`);

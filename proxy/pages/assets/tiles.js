@@ -1,7 +1,7 @@
 // The strip of figures at the top of a page: what is seen in three seconds.
 import { attribute, el, miniColumns, miniHeat, miniTimes, svg, text } from "./draw.js";
-import { border, failures, isFailing, refusals, requestsPerMinute } from "./judge.js";
-import { compact, count, duration, percentagePoints, rate, share, UNKNOWN } from "./numbers.js";
+import { border, failures, isFailing, refusals, requestsPerMinute, rung } from "./judge.js";
+import { compact, count, day, duration, percentagePoints, rate, share, UNKNOWN } from "./numbers.js";
 import { say, sayCount, sayNamed } from "./words.js";
 
 const tile = (name, mini = null, ...extra) => {
@@ -35,7 +35,7 @@ export const strip = (gate) => {
   node.setAttribute("aria-label", say("strip.label"));
   return {
     node,
-    update: (figures, { step, window, gate: told, refusals: codes, alarms, engines }) => {
+    update: (figures, { now, step, window, gate: told, refusals: codes, alarms, engines }) => {
       saved.set(figures.requests ? compact(figures.reused_tokens) : compact(null), say("tile.saved.sub", { time: duration(figures.prefill_seconds_saved), prompt: compact(figures.prompt_tokens) }));
       requests.set(rate(requestsPerMinute(figures.points.requests, step)), sayCount("tile.requests.sub", figures.requests, { count: compact(figures.requests), window: say(`window.${window}.in`) }));
       times.set(duration(figures.ttft_p50), "");
@@ -49,17 +49,19 @@ export const strip = (gate) => {
       refused.set(count(refusals(figures)), codes.filter((each) => each.count > 0).slice(0, 2).map((each) => `${each.code} ${count(each.count)}`).join(", "));
       saved.mini.update(figures.reuse_rate);
       for (const each of [requests, times, reuse]) each.mini.update(figures.points);
-      if (gate) updateBorder(borders, shield, alarms, engines);
+      if (gate) updateBorder(borders, shield, alarms, now, engines);
     },
   };
 };
 
 const MARKS = { intact: "m8.5 12 2.5 2.5 4.5-5", alarm: "M12 7v6m0 3v.1", unproven: "M12 7v6m0 3v.1" };
-const updateBorder = (tile, shield, alarms, engines) => {
-  const state = border(alarms, engines), rung = alarms.filter((alarm) => alarm.count > 0);
+const updateBorder = (tile, shield, alarms, now, engines) => {
+  const state = border(alarms, now, engines), last = Math.max(0, ...alarms.map((alarm) => alarm.last ?? 0));
   attribute(tile.node, "data-state", state ?? "unknown");
   attribute(shield.lastChild, "d", MARKS[state] ?? "M8 12h8");
   const proven = engines.filter((engine) => engine.up).length;
-  const sub = state === "alarm" ? rung.map((alarm) => sayNamed("check", alarm.check)).join(" · ") : say("tile.border.sub", { up: count(proven), all: count(engines.length) });
+  const up = say("tile.border.sub", { up: count(proven), all: count(engines.length) });
+  const sub = state === "alarm" ? rung(alarms, now).map((alarm) => sayNamed("check", alarm.check)).join(" · ")
+    : last ? `${up}. ${say("tile.border.last", { day: day(last) })}` : up;
   tile.set(state === null ? UNKNOWN : say(`tile.border.${state}`), sub);
 };

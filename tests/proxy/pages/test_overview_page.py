@@ -129,6 +129,18 @@ async def test_an_alarm_cannot_be_missed(chromium: Chromium, desk: Desk) -> None
     assert await somebody.page.asked(f"{shown}.top < 100 && {shown}.width > 1000")
 
 
+async def test_an_alarm_of_days_ago_is_told_of_quietly(chromium: Chromium, desk: Desk) -> None:
+    def rung_once(data: Json) -> Json:
+        data["alarms"] = [{"check": "salt_in_answer", "count": 2, "last": data["now"] - 3 * 86_400}]
+        return data
+
+    desk.change = rung_once
+    somebody = await look(chromium, desk)
+    assert await somebody.see("#alarms") == ""
+    assert await somebody.see(".tile-border .tile-value") == "Intact"
+    assert await somebody.see(".tile-border .tile-sub") == "3 of 3 engines up. Last alarm: Nov 28, 2026"
+
+
 async def test_an_engine_that_is_not_proven_shows_at_the_border(chromium: Chromium, desk: Desk) -> None:
     def failed(data: Json) -> Json:
         data["engines"][1]["proofs"]["chat"] = "failed"
