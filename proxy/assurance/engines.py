@@ -88,8 +88,10 @@ class Replica:
         self, operation: Operation, proof: Literal["strict", "warn", "off"], with_images: bool
     ) -> Finding | None:
         """What forbids a request here under the engine's `proof` setting; None where nothing does."""
-        needed = [self.finding(operation), *([self.media] if with_images else [])]
-        return next((finding for finding in needed if not finding.allows(proof)), None)
+        finding = self.findings.get(operation, NOT_PROBED)
+        if not finding.allows(proof):
+            return finding
+        return self.media if with_images and not self.media.allows(proof) else None
 
     def serves(self, model: str) -> bool:
         """Whether it told of this model, or has not told yet what it serves."""
@@ -452,8 +454,11 @@ def _may_use(scope: Scope, model: Model) -> bool:
 
 
 def _allowed(engine: Engine, model: str, operation: Operation, *, with_images: bool) -> Sequence[Pool]:
-    serving = [replica for replica in engine.replicas if replica.serves(model)] or engine.replicas
     endpoint = engine.profile.endpoint(operation)
+    only = engine.replicas[0] if len(engine.replicas) == 1 else None
+    if only is not None and only.reachable and only.lacking(operation, engine.proof, with_images) is None:
+        return (only.pool,)  # nearly always; what follows would say the same
+    serving = [replica for replica in engine.replicas if replica.serves(model)] or engine.replicas
     if endpoint is not None and endpoint.salt is None:
         allowed = list(serving)  # it computes no prompt: there is nothing to prove
     else:

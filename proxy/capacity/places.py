@@ -142,7 +142,7 @@ class Places:
             return None
         self.taken += 1
         whole.taken += 1
-        if not (self.has_room or self.waiting):
+        if (self.taken >= self.limit or whole.taken >= whole.limit) and not self.waiting:
             self._turns.began(whole.clock())
         return Place(self)
 
@@ -178,11 +178,12 @@ class Places:
 
     def freed(self) -> None:
         """A place was given back: where it was the lack of one that others were told of, a turn came."""
-        if not (self.has_room or self.waiting):
-            self._turns.came(self._whole.clock())
+        whole = self._whole
+        if (self.taken >= self.limit or whole.taken >= whole.limit) and not self.waiting:
+            self._turns.came(whole.clock())
         self.taken -= 1
-        self._whole.taken -= 1
-        self._whole.grant()
+        whole.taken -= 1
+        whole.grant()
 
     def grant_next(self) -> None:
         """The next in turn gets a place. There must be room, and somebody who waits."""
@@ -237,7 +238,7 @@ class Capacity:
         Who gets a place may give it back at once, since nobody takes it any more. Thousands may, so that is no call
         within the call: the loop finds the room.
         """
-        if self._is_granting:
+        if not self._wanted or self._is_granting:
             return
         self._is_granting = True
         try:

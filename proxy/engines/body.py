@@ -13,7 +13,7 @@ from msgspec import Raw
 
 from proxy.engines.media import count_images, data_url, remote_images, with_data
 from proxy.engines.members import FALSE, NULL, STRING, TRUE, kind, read_object, read_text
-from proxy.engines.profile import MAX_MODEL_CHARACTERS, Endpoint, Operation
+from proxy.engines.profile import MAX_MODEL_CHARACTERS, Endpoint, MediaPlace, Operation
 from proxy.engines.remote import Address, Remote
 from proxy.refusals import InvalidRequest
 
@@ -88,8 +88,10 @@ class UnfetchedRequest:
 
 def open_body(body: bytes) -> OpenBody:
     """The members of `body`, a JSON object in UTF-8 (RFC 8259 section 8.1). Raises InvalidRequest."""
-    _check_encoding(body)
-    _check_size(body)
+    if not body.isascii():
+        _check_encoding(body)
+    if len(body) > LARGE_BODY_BYTES:
+        _check_size(body)
     members = read_object(body, None)
     return OpenBody(_model(members), members)
 
@@ -136,8 +138,9 @@ def read_request(endpoint: Endpoint, opened: OpenBody) -> ClientRequest | Unfetc
         admitted = line.rule.admit(name, raw) if line is not None else None
         if admitted is not None:
             fields[name] = admitted
-    _check_echo(endpoint, fields)
-    images = _count_images(endpoint, fields)
+    if endpoint.operation is Operation.COMPLETIONS:
+        _check_echo(fields)
+    images = 0 if endpoint.media is None else _count_images(endpoint.media, fields)
     remote = _remote_images(endpoint, fields) if images else ()
     if remote and endpoint.media is not None:
         checked = replace(opened, members={**members, endpoint.media.field: fields[endpoint.media.field]})
@@ -150,16 +153,13 @@ def read_request(endpoint: Endpoint, opened: OpenBody) -> ClientRequest | Unfetc
 
 def _check_encoding(body: bytes) -> None:
     # Once for the whole body: the JSON decoder does not look into values that it skips.
-    if not body.isascii():
-        try:
-            str(body, "utf-8")
-        except UnicodeDecodeError as error:
-            raise InvalidRequest("The body must be UTF-8.", reason="not_utf8") from error
+    try:
+        str(body, "utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidRequest("The body must be UTF-8.", reason="not_utf8") from error
 
 
 def _check_size(body: bytes) -> None:
-    if len(body) <= LARGE_BODY_BYTES:
-        return
     bounds = ((b"{", MAX_OBJECTS), (b"[", MAX_LISTS), (b":", MAX_COLONS), (b",", MAX_VALUES))
     if any(body.count(mark) > most for mark, most in bounds):
         raise InvalidRequest("The body holds more objects or values than can be answered.", reason="too_many_values")
@@ -167,7 +167,7 @@ def _check_size(body: bytes) -> None:
 
 def _model(members: Mapping[str, Raw]) -> str:
     raw = members.get("model")
-    model = read_text(raw, "model") if raw is not None and kind(raw) == STRING else ""
+    model = read_text(raw, "model") if raw is not None and memoryview(raw)[0] == STRING else ""
     if not 1 <= len(model) <= MAX_MODEL_CHARACTERS:
         raise InvalidRequest("model must name the model to ask. GET /v1/models lists yours.", param="model")
     return model
@@ -176,7 +176,7 @@ def _model(members: Mapping[str, Raw]) -> str:
 def _usage_options(endpoint: Endpoint, members: Mapping[str, Raw], *, stream: bool) -> tuple[bool, bool]:
     """The client's `include_usage` and `continuous_usage_stats`; the second counts only with the first, as in vLLM."""
     raw = members.get("stream_options")
-    if not endpoint.usage_on_demand or raw is None or kind(raw) == NULL:
+    if raw is None or not endpoint.usage_on_demand or kind(raw) == NULL:
         return False, False
     options = read_object(raw, "stream_options")
     if not stream:
@@ -190,15 +190,16 @@ def _boolean(members: Mapping[str, Raw], name: str, where: str) -> bool:
     """A JSON boolean, absent and null being false. vLLM would take "yes" and 1 for true as well: what the gate relays
     as a whole answer and the engine sends as a stream must not differ."""
     raw = members.get(name)
-    first = NULL if raw is None else kind(raw)
+    if raw is None:
+        return False
+    first = kind(raw)
     if first not in (TRUE, FALSE, NULL):
         raise InvalidRequest(f"{where} must be true or false.", param=where)
     return first == TRUE
 
 
-def _count_images(endpoint: Endpoint, fields: Mapping[str, Raw]) -> int:
-    place = endpoint.media
-    if place is None or place.field not in fields:
+def _count_images(place: MediaPlace, fields: Mapping[str, Raw]) -> int:
+    if place.field not in fields:
         return 0
     images = count_images(fields[place.field])
     if images > place.most:
@@ -225,9 +226,9 @@ def _check_image(remote: Remote, images: Mapping[Address, bytes]) -> None:
         ) from error
 
 
-def _check_echo(endpoint: Endpoint, fields: Mapping[str, Raw]) -> None:
+def _check_echo(fields: Mapping[str, Raw]) -> None:
     # Together they are prompt logprobs by another name (vllm/entrypoints/openai/completion/protocol.py).
-    if endpoint.operation is not Operation.COMPLETIONS or not _boolean(fields, "echo", "echo"):
+    if not _boolean(fields, "echo", "echo"):
         return
     logprobs = fields.get("logprobs")
     if logprobs is not None and kind(logprobs) != NULL:

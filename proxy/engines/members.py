@@ -62,7 +62,8 @@ def read_object(data: bytes, where: str | None) -> dict[str, Raw]:
     """
     try:
         members = _OBJECT.decode(data)
-        _check_number(len(members), MAX_MEMBERS, where)
+        if len(members) > MAX_MEMBERS:
+            raise _too_many(MAX_MEMBERS, where)
         # No JSON of these members is shorter, so an equal length proves that none was lost. The data is longer also
         # where there was white space or an escaped name: then every pair is looked at.
         if shortest_object(members) != len(data) and len(_PAIRS.decode(data)) != len(members):
@@ -76,7 +77,8 @@ def read_objects(data: bytes, where: str) -> list[dict[str, Raw]]:
     """The members of each object of a JSON array, under the same rules as `read_object`."""
     try:
         objects = _OBJECTS.decode(data)
-        _check_number(max(map(len, objects), default=0), MAX_MEMBERS_IN_ARRAYS, where)
+        if max(map(len, objects), default=0) > MAX_MEMBERS_IN_ARRAYS:
+            raise _too_many(MAX_MEMBERS_IN_ARRAYS, where)
         if shortest_array(objects) != len(data) and any(
             len(pairs) != len(members) for pairs, members in zip(_LISTS_OF_PAIRS.decode(data), objects, strict=True)
         ):
@@ -144,10 +146,9 @@ def write_text(text: str) -> bytes:
     return _ENCODER.encode(text)
 
 
-def _check_number(count: int, most: int, where: str | None) -> None:
-    if count > most:
-        place = f"An object in {where}" if where else "The body"
-        raise InvalidRequest(f"{place} has more than {most} members.", param=where, reason="too_many_members")
+def _too_many(most: int, where: str | None) -> InvalidRequest:
+    place = f"An object in {where}" if where else "The body"
+    return InvalidRequest(f"{place} has more than {most} members.", param=where, reason="too_many_members")
 
 
 def _doubled(where: str | None) -> InvalidRequest:

@@ -28,6 +28,9 @@ class Operation(Enum):
     COUNT_TOKENS = "count_tokens"
     EMBEDDINGS = "embeddings"
 
+    # There is one object of each, and each request looks in many tables: Enum's own hash is a call of Python's.
+    __hash__ = object.__hash__
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -100,8 +103,14 @@ class Endpoint:
     hides: Mapping[str, str] = field(default_factory=dict, repr=False)
     hides_in_choices: Mapping[str, str] = field(default_factory=dict, repr=False)
     media: MediaPlace | None = None
+    path_bytes: bytes = field(init=False, repr=False, compare=False)
+    salted_names: frozenset[str] = field(init=False, repr=False, compare=False)
+    """Of the members in which its engine, or any engine, reads a salt: nothing of a client's goes up under them."""
 
     def __post_init__(self) -> None:
+        places = () if self.salt is None else self.salt.members
+        object.__setattr__(self, "path_bytes", self.path.encode("ascii"))
+        object.__setattr__(self, "salted_names", frozenset({"cache_salt", *(path[0] for path in places)}))
         bringing = [name for name, line in self.fields.items() if brings_media(line.rule)]
         if bringing != ([] if self.media is None else [self.media.field]):
             raise ValueError(f"{self.path}: {bringing} may hold images that would get no identity")
@@ -123,13 +132,14 @@ class Profile:
     reports_reuse: str
     reuses_prefixes: str
     counts_in_metrics: bool = False
+    _by_operation: Mapping[Operation, Endpoint] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_by_operation", {endpoint.operation: endpoint for endpoint in self.endpoints})
 
     def endpoint(self, operation: Operation) -> Endpoint | None:
         """The kind's endpoint for an operation; None where it has none that may be used."""
-        for endpoint in self.endpoints:
-            if endpoint.operation is operation:
-                return endpoint
-        return None
+        return self._by_operation.get(operation)
 
     @property
     def takes_images(self) -> bool:

@@ -9,7 +9,7 @@ and neither can be made of the other's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NoReturn, final
 
@@ -18,7 +18,7 @@ from msgspec import Raw
 
 from proxy.engines.body import ClientRequest
 from proxy.engines.media import identified
-from proxy.engines.profile import Endpoint, MediaPlace, Operation, SaltPlaces
+from proxy.engines.profile import Endpoint, MediaPlace, Operation
 from proxy.isolation.salt import Salt
 
 _ENCODER: Final = msgspec.json.Encoder()
@@ -55,10 +55,14 @@ class StampedRequest:
         put = object.__setattr__
         put(self, "endpoint", endpoint)
         put(self, "operation", endpoint.operation)
-        put(self, "path", endpoint.path.encode("ascii"))
-        put(self, "headers", _salt_headers(endpoint.salt, salt))
-        document = _identified(_document(request, request_id), endpoint.media, salt)
-        put(self, "body", _ENCODER.encode(_salted(document, endpoint.salt, salt)))
+        put(self, "path", endpoint.path_bytes)
+        put(self, "headers", b"" if endpoint.salt.header is None else _salt_header(endpoint.salt.header, salt))
+        document = _document(request, request_id)
+        if endpoint.media is not None:
+            _identify(document, endpoint.media, salt)
+        for first, *inner in endpoint.salt.members:
+            document[first] = salt.value if not inner else _nested(inner, salt.value)
+        put(self, "body", _ENCODER.encode(document))
         put(self, "model", request.model)
         put(self, "stream", request.stream)
         put(self, "hide_usage", endpoint.usage_on_demand and request.stream and not request.wants_usage)
@@ -89,7 +93,7 @@ class CountRequest:
         put = object.__setattr__
         put(self, "endpoint", endpoint)
         put(self, "operation", endpoint.operation)
-        put(self, "path", endpoint.path.encode("ascii"))
+        put(self, "path", endpoint.path_bytes)
         put(self, "body", _ENCODER.encode(_document(request, request_id)))
         put(self, "model", request.model)
         put(self, "request_id", request_id)
@@ -112,8 +116,10 @@ def count(request: ClientRequest, *, request_id: str) -> CountRequest:
 
 
 def _document(request: ClientRequest, request_id: str) -> dict[str, object]:
+    """What goes up, without a salt and without anything under the names where one is read, so that it stands last."""
     endpoint = request.endpoint
-    document: dict[str, object] = {name: raw for name, raw in request.fields.items() if name != "cache_salt"}
+    ours = endpoint.salted_names
+    document: dict[str, object] = {name: raw for name, raw in request.fields.items() if name not in ours}
     for name, constant in endpoint.constants.items():
         document[name] = Raw(constant)
     if endpoint.usage_on_demand and request.stream:
@@ -123,25 +129,19 @@ def _document(request: ClientRequest, request_id: str) -> dict[str, object]:
     return document
 
 
-def _identified(document: dict[str, object], place: MediaPlace | None, salt: Salt) -> dict[str, object]:
-    """The document with an identity of ours in every image."""
-    if place is None:
-        return document
+def _identify(document: dict[str, object], place: MediaPlace, salt: Salt) -> None:
+    """Put an identity of ours into every image."""
     raw = document.get(place.field)
-    return document | {place.field: identified(raw, salt)} if isinstance(raw, Raw) else document
+    if isinstance(raw, Raw):
+        document[place.field] = identified(raw, salt)
 
 
-def _salted(document: Mapping[str, object], places: SaltPlaces, salt: Salt) -> dict[str, object]:
-    """The document with the salt at its end, and with nothing else under the names where a salt is read."""
-    taken = {path[0] for path in places.members}
-    salted = {name: value for name, value in document.items() if name not in taken}
-    for first, *inner in places.members:
-        value: object = salt.value
-        for name in reversed(inner):
-            value = {name: value}
-        salted[first] = value
-    return salted
+def _nested(names: Sequence[str], salt: str) -> object:
+    value: object = salt
+    for name in reversed(names):
+        value = {name: value}
+    return value
 
 
-def _salt_headers(places: SaltPlaces, salt: Salt) -> bytes:
-    return b"" if places.header is None else f"{places.header}: {salt.value}\r\n".encode("ascii")
+def _salt_header(name: str, salt: Salt) -> bytes:
+    return f"{name}: {salt.value}\r\n".encode("ascii")

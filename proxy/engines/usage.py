@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -13,8 +12,7 @@ from proxy.engines.profile import Endpoint, Operation
 from proxy.isolation.salt import Salt
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(NamedTuple):
     """Tokens of one request. `prompt` is the whole prompt, `reused` the part of it that came from the prefix cache, and
     `cache_written` the part that was put there; `reasoning` is a part of `output`.
 
@@ -52,8 +50,7 @@ class UnreadableAnswer(Exception):  # noqa: N818 - a state of what an engine sen
     """An answer that is no JSON object."""
 
 
-@dataclass(frozen=True, slots=True)
-class SeenAnswer:
+class SeenAnswer(NamedTuple):
     """A whole answer as the client may see it, and what it tells of its usage."""
 
     body: bytes

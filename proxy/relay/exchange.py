@@ -47,6 +47,8 @@ class End(Enum):
     REVOKED = "revoked"
     SALT_SEEN = "salt_seen"
 
+    __hash__ = object.__hash__  # as `Operation`
+
 
 class WholeAnswer(NamedTuple):
     """An engine's answer that is no event stream. `content_type` and `retry_after` as the engine sent them, empty where

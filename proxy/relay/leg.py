@@ -56,6 +56,8 @@ class Ending(Enum):
     CONTENT_CODING = "content_coding"  # nor is this: it is compressed
     BROKEN = "broken"  # the answer broke off after its head
 
+    __hash__ = object.__hash__  # as `Operation`
+
 
 class Sink(Protocol):
     """Who takes an answer. Called from the leg's read callback, in this order; `end` exactly once."""
@@ -149,14 +151,15 @@ class Leg(asyncio.BufferedProtocol):
         A leg that was lost since it was made or taken says so at once: its answer ends UNSENT.
         """
         assert self._sink is None
-        if self._transport is None or not self.usable:
+        transport = self._transport
+        if transport is None or self._closing or transport.is_closing():
             sink.end(Ending.UNSENT)
             return
         self._reset()
         self._parser = httptools.HttpResponseParser(self)
         self._sink = sink
         if isinstance(what, Question):
-            self._transport.write(b"GET %b HTTP/1.1\r\n%b\r\n" % (what.value, headers))
+            transport.write(b"GET %b HTTP/1.1\r\n%b\r\n" % (what.value, headers))
         else:
             body = what.body
             salt = what.headers if isinstance(what, StampedRequest) else b""
@@ -167,12 +170,12 @@ class Leg(asyncio.BufferedProtocol):
                 len(body),
             )
             if len(body) < _LARGE_BYTES:  # one call into the kernel is dearer than a small copy
-                self._transport.write(head + body)
+                transport.write(head + body)
             else:
                 # So that we are told whether, and when, the kernel has it all. It takes a small one at once.
-                self._transport.set_write_buffer_limits(high=0)
-                self._transport.write(head)
-                self._transport.write(body)
+                transport.set_write_buffer_limits(high=0)
+                transport.write(head)
+                transport.write(body)
 
     def hold(self) -> None:
         """Stop reading: whoever takes the answer is slower than the engine."""
@@ -337,7 +340,8 @@ class Leg(asyncio.BufferedProtocol):
     def _finish(self) -> None:
         sink, self._sink = self._sink, None
         self._parser = None
-        self.release()
+        if self._held:
+            self.release()
         if self._transport is not None and self._transport.get_write_buffer_size():
             self.abort()  # the answer came before the engine had read the request, and it may never read the rest
         elif self._keeps_alive and not self._extra and self.usable:
