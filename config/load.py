@@ -27,6 +27,8 @@ from config.rules import Parts, broken_rules
 from config.schema import member, required_keys_of
 from config.settings import (
     Admin,
+    Audit,
+    AuditKey,
     Capacity,
     Cors,
     Directory,
@@ -64,6 +66,8 @@ _ISOLATION_KEY: Final = TypeAdapter(IsolationKey)
 _ISOLATION_RULE: Final = TypeAdapter(IsolationRule)
 _TELEMETRY: Final = TypeAdapter(Telemetry)
 _METRICS: Final = TypeAdapter(Metrics)
+_AUDIT: Final = TypeAdapter(Audit)
+_AUDIT_KEY: Final = TypeAdapter(AuditKey)
 _TOKENS: Final = TypeAdapter(Tokens)
 _CAPACITY: Final = TypeAdapter(Capacity)
 _PROXIES: Final = TypeAdapter(Proxies)
@@ -151,7 +155,7 @@ def _parts(table: Mapping[str, object], errors: Sequence[ErrorDetails], surround
         read = {number: one(adapter, missing | item if isinstance(item, dict) else item) for number, item in items}
         return {number: item for number, item in read.items() if item is not None}
 
-    isolation = rest.get("isolation")
+    isolation, audit = rest.get("isolation"), rest.get("audit", {})
     return Parts(
         workers=one(_WORKERS, rest.get("workers", 1)) or 0,
         public=one(_PUBLIC, rest.get("public", {})),
@@ -168,6 +172,8 @@ def _parts(table: Mapping[str, object], errors: Sequence[ErrorDetails], surround
         isolation_rules=several(_ISOLATION_RULE, isolation.get("rules") if isinstance(isolation, dict) else None),
         telemetry=one(_TELEMETRY, rest.get("telemetry", {})),
         metrics=one(_METRICS, rest.get("metrics", {})),
+        audit=one(_AUDIT, audit),
+        audit_keys=several(_AUDIT_KEY, audit.get("keys") if isinstance(audit, dict) else None, id="-"),
         tokens=one(_TOKENS, rest.get("tokens", {})),
         gates=several(_GATE, rest.get("gates")),
         proxies=one(_PROXIES, rest.get("proxies", {})),

@@ -19,6 +19,7 @@ from config.addresses import (
     upstream_address,
     web_address,
 )
+from config.audit_rules import faults_of_audit
 from config.browser_rules import faults_of_cors
 from config.capacity_rules import faults_of_capacity
 from config.faults import Fault
@@ -33,6 +34,8 @@ from config.proxy_rules import faults_of_proxies
 from config.secret import Secret
 from config.settings import (
     Admin,
+    Audit,
+    AuditKey,
     Capacity,
     Cors,
     Directory,
@@ -81,6 +84,8 @@ class Parts:
     faulty_isolation_rules: Collection[int | str]  # Those of them in which something could not be read.
     telemetry: Telemetry | None
     metrics: Metrics | None
+    audit: Audit | None
+    audit_keys: Mapping[int, AuditKey]
     tokens: Tokens | None
     gates: Mapping[int, FrontGate]
     proxies: Proxies | None
@@ -399,6 +404,12 @@ def _metrics(parts: Parts) -> Iterator[Fault]:
         yield from faults_of_metrics(parts.metrics, parts.keys)
 
 
+def _audit(parts: Parts) -> Iterator[Fault]:
+    yield from faults_of_audit(
+        parts.audit, parts.audit_keys, parts.keys, parts.telemetry, minimum_key_bytes=MINIMUM_KEY_BYTES
+    )
+
+
 def _administrators(parts: Parts) -> Iterator[Fault]:
     if parts.admin is not None:
         known = {issuer.issuer for issuer in parts.issuers.values()}
@@ -452,6 +463,7 @@ _RULES: Final[tuple[Callable[[Parts], Iterator[Fault]], ...]] = (
     _isolation_rules,
     _telemetry,
     _metrics,
+    _audit,
     _administrators,
     _tokens,
     _proxies,

@@ -533,6 +533,43 @@ class Logs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AuditKey:
+    """One key of the audit. Whoever has it can write lines that look like saltgate's: keep it from whoever may change
+    the files.
+    """
+
+    id: KeyId  # [A-Za-z0-9_-]{1,32}; each line names the key that sealed it.
+    secret: SecretValue  # 32 bytes or more, and none of [[isolation.keys]]; `saltgate keys new` makes one.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audit:
+    """Who was let in to what, in files that nobody without the key can change unnoticed; `observability/audit.md` tells
+    all of it. Without `directory` there is none.
+    """
+
+    # Where the files are, on a disk with locks. Several saltgates may share one. `saltgate` commands that change
+    # something write there, too, so run them as the same user.
+    directory: PathBeside | None = None
+    # Where each worker keeps what is running now, 1 KiB a request that may be at an engine. Absent: in `directory`. A
+    # place in memory that outlives the process (tmpfs, an emptyDir of medium Memory) is quicker than a busy disk.
+    journal: PathBeside | None = None
+    # The first seals; the others are for lines that they have sealed, and to find people in these.
+    keys: tuple[AuditKey, ...] = ()
+    # What happens to requests while lines cannot be written: refused with 503 `audit_unavailable` before anything is
+    # sent to an engine, or served, with the lost lines counted.
+    on_failure: Literal["refuse", "continue"] = "refuse"
+    # How people are named: by a pseudonym that only the key makes, or by their subject. `saltgate audit show --subject`
+    # finds a person either way.
+    subjects: Literal["pseudonym", "plain"] = "pseudonym"
+    sync_interval: Duration = 0.05  # Lines gather for so long and are made durable together; 10s at most.
+    segment_size: Size = 64 * 1024**2  # A file is sealed when it has so much,
+    segment_age: Duration = 24 * 3600.0  # or is so old.
+    retention: Duration = 400 * 24 * 3600.0  # Sealed files are removed when their last line is so old.
+    otlp: Flag = False  # Does [telemetry] otlp_endpoint get the lines as OpenTelemetry logs, too? It may lose some.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tokens:
     """Personal access tokens, which people make for programs that take only a fixed key."""
 
@@ -604,6 +641,7 @@ class Settings:
     telemetry: Telemetry = field(default_factory=Telemetry)
     metrics: Metrics = field(default_factory=Metrics)
     logs: Logs = field(default_factory=Logs)
+    audit: Audit = field(default_factory=Audit)
     tokens: Tokens = field(default_factory=Tokens)
     gates: tuple[FrontGate, ...] = ()
     proxies: Proxies = field(default_factory=Proxies)

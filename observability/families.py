@@ -217,6 +217,13 @@ RULE_MATCHES: Final = Family(
     "Requests in which an isolation rule found something. With underscores: those that no rule could look at.",
     ("rule",),
 )  # fmt: skip
+AUDIT_UP: Final = Family(
+    names.AUDIT_UP, "gauge", "Whether the audit is written (1) or not (0), as the worst worker sees it.", merge="min"
+)
+AUDIT_RECORDS: Final = Family(names.AUDIT_RECORDS, "counter", "Records of the audit that are on disk.")
+AUDIT_WAITING: Final = Family(names.AUDIT_WAITING, "gauge", "Records of the audit that are not on disk yet.")
+AUDIT_FAILURES: Final = Family(names.AUDIT_FAILURES, "counter", "Times that the audit could not be written.")
+AUDIT_LOST: Final = Family(names.AUDIT_LOST, "counter", "Records of the audit that are lost.")
 BUILD_INFO: Final = Family(names.BUILD_INFO, "info", "The version that runs.", ("version",), merge="min")
 RELOAD_SUCCEEDED: Final = Family(
     names.RELOAD_SUCCEEDED, "gauge", "Whether the last reload took over (1) or changed nothing (0)."
@@ -277,6 +284,7 @@ FAMILIES: Final[dict[str, Family]] = {
         CONNECTIONS, CONNECTIONS_LIMIT, CONNECTIONS_CLOSED,
         DIRECTORY_UP, DIRECTORY_CONFIRMED, DIRECTORY_READS, SCOPE_LOOKUPS, TOKEN_LOOKUPS, JWKS_REFRESH,
         ISSUER_UP, INTROSPECTION_UP,
+        AUDIT_UP, AUDIT_RECORDS, AUDIT_WAITING, AUDIT_FAILURES, AUDIT_LOST,
         ISOLATION_VIOLATIONS, RULE_MATCHES, BUILD_INFO, RELOAD_SUCCEEDED, CONFIGURATION_READ, WORKERS, WORKER_DEATHS,
         CERTIFICATE_EXPIRY, CERTIFICATE_USABLE, EVENT_LOOP_LAG, EVENT_LOOP_LAG_MAX,
         PROCESS_CPU, PROCESS_RESIDENT, PROCESS_OPEN_FDS, PROCESS_MAX_FDS, PROCESS_START,

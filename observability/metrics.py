@@ -156,6 +156,14 @@ class Metrics:
         for reason, times in closed.items():
             self._count_so_far(families.CONNECTIONS_CLOSED, (reason,), times)
 
+    def audit(self, *, up: bool, written: int, waiting: int, failures: int, lost: int) -> None:
+        """Whether the audit is written, how many records were, wait, and are lost, and how often writing failed."""
+        self._set(families.AUDIT_UP, (), float(up))
+        self._set(families.AUDIT_WAITING, (), waiting)
+        self._count_so_far(families.AUDIT_RECORDS, (), written)
+        self._count_so_far(families.AUDIT_FAILURES, (), failures)
+        self._count_so_far(families.AUDIT_LOST, (), lost)
+
     def engine_probed(self, engine: str, replica: str, prompt_tokens: int) -> None:
         """One request of the proof's own was answered."""
         self._count(families.ENGINE_PROBES, engine, replica)

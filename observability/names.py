@@ -63,6 +63,7 @@ REFUSAL_CODES: Final = frozenset(
         "engine_timeout",
         "directory_unavailable",
         "salt_unavailable",
+        "audit_unavailable",
         "issuer_unavailable",
         "engine_unavailable",
         "engine_busy",
@@ -190,6 +191,11 @@ ISSUER_UP: Final = "saltgate_issuer_up"
 INTROSPECTION_UP: Final = "saltgate_introspection_up"
 ISOLATION_VIOLATIONS: Final = "saltgate_isolation_violations_total"
 RULE_MATCHES: Final = "saltgate_isolation_rule_matches_total"
+AUDIT_UP: Final = "saltgate_audit_up"
+AUDIT_RECORDS: Final = "saltgate_audit_records_total"
+AUDIT_WAITING: Final = "saltgate_audit_waiting_records"
+AUDIT_FAILURES: Final = "saltgate_audit_failures_total"
+AUDIT_LOST: Final = "saltgate_audit_lost_records_total"
 BUILD_INFO: Final = "saltgate_build_info"
 RELOAD_SUCCEEDED: Final = "saltgate_config_last_reload_successful"
 CONFIGURATION_READ: Final = "saltgate_config_last_reload_success_timestamp_seconds"

@@ -150,11 +150,17 @@ class Record:
     subject: str | None = None
     client: str | None = None
     auth_method: str | None = None
+    token_id: str | None = None
+    actor_issuer: str | None = None
+    actor: str | None = None
     workspace: str | None = None
     project: str | None = None
     collection: str | None = None
     unit: str | None = None
+    policy: str | None = None
+    turned: tuple[str, ...] = ()
     narrowed_by: tuple[str, ...] = ()
+    journal_slot: int | None = None
     salt_fingerprint: str | None = None
     salt_key_id: str | None = None
     salt_epoch: int | None = None
@@ -267,6 +273,10 @@ class Record:
         self.client = None if client is None else _text(client, 256)
         self.auth_method = method
 
+    def spoke_for(self, actor_issuer: str, actor: str) -> None:
+        """A front end speaks for the caller: its own issuer and subject, kept as his are."""
+        self.actor_issuer, self.actor = actor_issuer, actor
+
     def scoped(self, workspace: str, project: str, collection: str | None = None, unit: str | None = None) -> None:
         """The confirmed scope, and its unit as soon as that is known. A user unit is kept without its subject."""
         self.workspace = workspace
@@ -275,6 +285,10 @@ class Record:
         if self._recorder.shares.differ and self.parent is None:
             self.sampled = self._recorder.shares.hold_in(self.trace_id, workspace, project)
         self.unit = _without_subject(unit) if unit is not None else self.unit
+
+    def decided(self, policy: str, turned: tuple[str, ...]) -> None:
+        """Which line of the policy drew the border, and why it is another one than that line says."""
+        self.policy, self.turned = policy, turned
 
     def narrowed(self, rules: tuple[str, ...]) -> None:
         """These isolation rules found something in the request. Their names only, never what they found."""

@@ -9,6 +9,7 @@
     fetching    the images that a request names by their address
     capacity    how many requests an engine is sent at once, and whose turn is next
     scanner     whether the request's content asks for a narrower border
+    accounting  whether the audit will tell of it
     relay       the bytes up, and the answer down as it comes
     account     what people see and change of their own
     assurance   what is proven of the engines

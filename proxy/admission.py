@@ -116,7 +116,7 @@ class Admissions:
             certificate=self.certificates.of(request),
         )
         identity = await self.identities.identify(shown)
-        record.identified(identity.issuer, identity.subject, identity.client, identity.method)
+        _tell_identity(identity, record)
         authenticated = record.stage("auth", began)
         snapshot = self.directory.current()
         admission = Admission(identity, named, snapshot, self.scopes.scope(snapshot, identity, named))
@@ -179,6 +179,15 @@ def _key(route: Route, request: Request) -> bytes:
 def _tell(admission: Admission, record: Record, began: int) -> None:
     """What `found` tells on its way, at once."""
     identity, scope = admission.identity, admission.scope
-    record.identified(identity.issuer, identity.subject, identity.client, identity.method)
+    _tell_identity(identity, record)
     record.scoped(scope.workspace, scope.project, scope.collection)
     record.stage("directory", record.stage("auth", began))
+
+
+def _tell_identity(identity: Identity, record: Record) -> None:
+    """Who it is; and by which token, and through whom, where the credential is no login of the person's own."""
+    record.identified(identity.issuer, identity.subject, identity.client, identity.method)
+    if identity.token_id is not None:
+        record.token_id = identity.token_id
+    if identity.actor is not None:
+        record.spoke_for(identity.actor.issuer, identity.actor.subject)

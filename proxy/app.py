@@ -20,6 +20,7 @@ import structlog
 from config.addresses import UnixAddress, upstream_address
 from config.settings import Engine as EngineSettings
 from config.settings import EngineTimeouts, Settings, Timeouts
+from observability.audit.start import start_audit
 from observability.counted import Counted
 from observability.logs import Logs
 from observability.metrics import Metrics
@@ -27,6 +28,7 @@ from observability.names import ProofState
 from observability.record import Recorder
 from observability.shares import shares
 from observability.telemetry import Telemetry
+from proxy.accounting import Accounting
 from proxy.admission import Admissions
 from proxy.answers import refusal_headers
 from proxy.assurance.engines import Engine, Engines, Replica
@@ -102,6 +104,7 @@ class Gate:
             "directory": self.view.ready,
             "keys": not self.lacking_keys(),
             "engines": self.engines.ready,
+            "audit": self.gateway.accounting.ready,
         }
         return tuple(name for name, ready in parts.items() if not ready)
 
@@ -118,6 +121,9 @@ class Gate:
         metrics = self.metrics
         for places in self.gateway.capacity:
             metrics.engine_load(places.engine, taken=places.taken, limit=places.limit, waiting=places.waiting)
+        audit = self.gateway.accounting.state()
+        if audit is not None:
+            metrics.audit(**dataclasses.asdict(audit))
         crowd = self.front.crowd
         metrics.connections(crowd.open, limit=crowd.most, closed={one: crowd.closed[one] for one in REASONS})
         return metrics.told()
@@ -171,8 +177,16 @@ async def open_gate(
         drops={"spans": telemetry.dropped, "logs": logs.dropped},
         rules=(*(rule.name for rule in rules), *(reason.value for reason in Unseen)) if rules else (),
     )
+    share = share or Share()
+    audit = start_audit(
+        settings,
+        instance=instance,
+        version=VERSION,
+        slots=share.of(settings.capacity.requests),
+        wall_ns=time.time_ns,
+    )
     recorder = Recorder(
-        (metrics, logs, telemetry),
+        (metrics, logs, telemetry) if audit is None else (metrics, logs, telemetry, audit),
         monotonic_ns=time.monotonic_ns,
         wall_ns=time.time_ns,
         shares=shares(settings.telemetry),
@@ -183,6 +197,8 @@ async def open_gate(
     keys = key_ring(settings)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(asyncio.to_thread, telemetry.stop)
+        if audit is not None:
+            stack.push_async_callback(asyncio.to_thread, audit.close)
         stack.callback(recorder.tell)
         store = open_store(settings.directory, removal_policy(settings.isolation))
         stack.push_async_callback(store.close)
@@ -214,7 +230,8 @@ async def open_gate(
             rules=scanner,
             engines=engines,
             images=images,
-            capacity=capacity(settings, share or Share()),
+            capacity=capacity(settings, share),
+            accounting=Accounting(audit),
             relay=Relay(violated=metrics.isolation_violation, ejected=metrics.engine_ejection),
             policy=own,
             wall_clock=time.time,
@@ -229,7 +246,7 @@ async def open_gate(
             request_seconds=settings.timeouts.request,
             addresses=client_addresses(settings) if settings.telemetry.client_address else None,
         )
-        crowd = connections(settings, share or Share())
+        crowd = connections(settings, share)
         gate = Gate(_front(entrance, recorder, crowd, settings), entrance, gateway, reception, view, engines, metrics)
         endless = [view.follow(), engines.follow(), reception.personal.tell_uses(), _tell_states(gate)]
         endless.append(tell_ready(gate.waits_for))

@@ -1,6 +1,6 @@
 """THE WAY OF ONE REQUEST, on one screen, and the Protocols of what it needs.
 
-    credential → Identity → Scope → Place → Salt → StampedRequest → relay → record
+    credential → Identity → Scope → Place → Salt → StampedRequest → Accounted → relay → record
 
 Each step takes a proof and returns the next one, or raises a `Refusal`: then nothing was sent to an engine. There is no
 step that could be skipped, because the next one needs what it returns.
@@ -15,6 +15,7 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from observability.record import Record
+from proxy.accounting import Accounted, Accounting
 from proxy.admission import Admission, Admissions
 from proxy.answers import (
     model_list,
@@ -148,6 +149,7 @@ class Ready(NamedTuple):
     destination: Destination
     standing: Standing
     sendable: Standing
+    accounted: Accounted
 
 
 @dataclass(slots=True, kw_only=True)
@@ -163,6 +165,7 @@ class Gateway:
     engines: Engines
     images: Images
     capacity: Capacity
+    accounting: Accounting
     relay: Relay
     policy: Policy
     wall_clock: Callable[[], float]
@@ -178,11 +181,12 @@ class Gateway:
         if record.linked is not None and self.tracing.goes_on(admission.identity, request.connection.peer):
             record.continue_trace(request.headers.getall("tracestate", ()))
         if isinstance(wanted, ListModels):
+            self.accounting.check()
             return self._list_models(request, wanted, admission.scope, record)
         ready = await self._ready(request, wanted, admission, record)
         with ready.place:
             return await self.relay.relay(
-                ready.stamped, ready.destination, request, record, ready.standing, ready.sendable
+                ready.accounted, ready.stamped, ready.destination, request, record, ready.standing, ready.sendable
             )
 
     async def follow_revocations(self) -> None:
@@ -209,6 +213,7 @@ class Gateway:
         )
         try:
             stamped, destination = self._stamp(entry, record)
+            accounted = self.accounting.accounted(record)
         except BaseException:
             entry.place.give_back()
             raise
@@ -217,7 +222,7 @@ class Gateway:
         if isinstance(stamped, StampedRequest):
             salt_of = partial(self._salt, model=stamped.model, content=entry.content, presented=asked.presented)
             sendable = partial(self._sendable, entry.admission, stamped.salt, salt_of)
-        return Ready(entry.place, stamped, destination, standing, sendable)
+        return Ready(entry.place, stamped, destination, standing, sendable, accounted)
 
     def _sendable(self, admission: Admission, salt: Salt, salt_of: Callable[[Scope, Snapshot], Salt]) -> Refusal | None:
         """Why the request may not be sent any more as it was stamped: its caller, or the salt of its border."""
@@ -333,8 +338,9 @@ class Gateway:
         asked, admission, destination = entry.asked, entry.admission, entry.destination
         request, scope = asked.request, admission.scope
         record.asked(request.endpoint.operation.value, request.model, request.stream)
-        unit = scope.unit(request.model, entry.content)
-        record.scoped(scope.workspace, scope.project, scope.collection, str(unit))
+        decision = scope.decision(request.model, entry.content)
+        record.scoped(scope.workspace, scope.project, scope.collection, str(decision.unit))
+        record.decided(decision.border.line.value, decision.border.causes)
         several = len(destination.pools) > 1
         if request.endpoint.salt is None:
             record.stage("stamp", began)

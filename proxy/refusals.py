@@ -173,6 +173,12 @@ class DirectoryUnavailable(Unavailable):
     code = "directory_unavailable"
 
 
+class AuditUnavailable(Unavailable):
+    """What nobody could be told of later is not done (`[audit] on_failure`)."""
+
+    code = "audit_unavailable"
+
+
 class SaltUnavailable(Unavailable):
     code = "salt_unavailable"
 

@@ -22,6 +22,7 @@ COMMANDS: Final = {
     "explain": "a token on standard input: who that is, and which border his request would have",
     "directory": "who is a member of what: import, export, show, grant, revoke, block, unblock",
     "keys": "the salt keys and epochs: new, list, rotate",
+    "audit": "who was let in to what: verify, show",
     "login": "sign in at a gate",
     "logout": "give the sign-in back",
     "whoami": "whom the gate takes you for, and what you may act for",

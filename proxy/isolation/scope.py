@@ -45,21 +45,29 @@ class Scope:
     models: frozenset[str] | None
     narrower: Level | None
     show_reuse: bool
-    _units: dict[tuple[str, Level | None], Unit] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _known: dict[tuple[str | None, Level | None], Decision] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def unit(self, model: str, content: Level | None = None) -> Unit:
         """The border of one request for `model`. Raises UnitTooWide where the caller asked for a wider one.
 
-        `content` is the border that a rule gives this request for what is in it; it only ever narrows. Nothing but this
-        scope and the two arguments decides, so what was found once is kept: to be asked for models that are served.
+        `content` is the border that a rule gives this request for what is in it; it only ever narrows.
         """
-        known = self._units.get((model, content))
-        if known is None:
-            known = self._units[model, content] = self.decision(model, content).unit
-        return known
+        return self.decision(model, content).unit
 
     def decision(self, model: str | None, content: Level | None = None) -> Decision:
-        """The same with what it rests on; None stands for every model without an exception. Raises UnitTooWide."""
+        """The same with what it rests on; None stands for every model without an exception. Raises UnitTooWide.
+
+        Nothing but this scope and the two arguments decides, so what was found once is kept: to be asked for models
+        that are served.
+        """
+        known = self._known.get((model, content))
+        if known is None:
+            known = self._known[model, content] = self._decided(model, content)
+        return known
+
+    def _decided(self, model: str | None, content: Level | None) -> Decision:
         policy, line = model_policy(self.policy, self.line, self.model_units, model)
         border = border_of(
             policy, line, team=self.team, collection=self.collection, narrower=self.narrower, content=content

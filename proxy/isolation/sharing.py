@@ -62,6 +62,11 @@ class Border:
         """The border that holds."""
         return self.turns[-1].to if self.turns else self.policy
 
+    @property
+    def causes(self) -> tuple[str, ...]:
+        """Why it is another one than the policy says, in the order of the turns."""
+        return tuple(turn.cause.value for turn in self.turns) if self.turns else ()
+
     def turned(self, cause: Cause, to: Level) -> Border:
         return replace(self, turns=(*self.turns, Turn(cause, to)))
 

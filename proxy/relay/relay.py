@@ -23,6 +23,7 @@ import structlog
 
 from observability.names import IsolationCheck, Outcome
 from observability.record import Record
+from proxy.accounting import Accounted
 from proxy.engines.grammar import grammar_fields
 from proxy.engines.stamp import CountRequest, StampedRequest
 from proxy.engines.usage import UnreadableAnswer, Usage, holds_salt, read_answer
@@ -104,6 +105,7 @@ class Relay:
 
     async def relay(
         self,
+        accounted: Accounted,  # noqa: ARG002 - the proof that the audit will tell of it
         stamped: StampedRequest | CountRequest,
         destination: Destination,
         request: Request,

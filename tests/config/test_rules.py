@@ -10,6 +10,8 @@ from tests.config.configuration import changed, faults, good_table
 
 PUBLIC = {"listen": "0.0.0.0:8080", "url": "https://llm.example.com"}
 ENGINE = {"name": "main", "urls": ["http://127.0.0.1:8000"]}
+AUDIT_KEY = {"id": "a1", "secret": {"env": "LONG"}}
+AUDIT = {"directory": "audit", "keys": [AUDIT_KEY]}
 MEDIA = ENGINE | {"media": True}
 ISSUER = {"issuer": "https://sso.example.com", "audiences": ["saltgate"]}
 KEY = {"id": "k1", "secret": {"file": "salt"}}
@@ -269,12 +271,28 @@ KEY = {"id": "k1", "secret": {"file": "salt"}}
         # telemetry
         ("telemetry", {"otlp_endpoint": "http://u:p@a:4318"}, "telemetry.otlp_endpoint", "user and password"),
         ("telemetry", {"otlp_endpoint": "a:4318"}, "telemetry.otlp_endpoint", "http"),
+        # audit
+        ("audit", {"directory": "a"}, "audit.keys", "saltgate keys new"),
+        ("audit", AUDIT | {"keys": [AUDIT_KEY | {"secret": {"env": "SHORT"}}]}, "audit.keys.0.secret", "31 bytes"),
+        ("audit", AUDIT | {"keys": [AUDIT_KEY, AUDIT_KEY]}, "audit.keys.1.id", "audit.keys.0.id"),
+        ("audit", AUDIT | {"keys": [{"id": "a b", "secret": {"env": "LONG"}}]}, "audit.keys.0.id", "A-Z"),
+        (
+            "audit",
+            AUDIT | {"keys": [AUDIT_KEY | {"secret": {"file": "salt"}}]},
+            "audit.keys.0.secret",
+            "isolation.keys",
+        ),
+        ("audit", AUDIT | {"sync_interval": "11s"}, "audit.sync_interval", "10s"),
+        ("audit", AUDIT | {"segment_size": "1KiB"}, "audit.segment_size", "64KiB"),
+        ("audit", AUDIT | {"retention": "1h"}, "audit.retention", "segment_age"),
+        ("audit", AUDIT | {"otlp": True}, "audit.otlp", "otlp_endpoint"),
+        ("audit", AUDIT | {"on_failure": "ignore"}, "audit.on_failure", "refuse"),
     ],
 )
 def test_a_broken_rule_is_one_fault_at_its_key_with_the_remedy(
     tmp_path: Path, section: str, value: object, key: str, remedy: str
 ) -> None:
-    environment = {"SHORT": "x" * 31, "TWO_LINES": "a\nb"}
+    environment = {"LONG": "y" * 32, "SHORT": "x" * 31, "TWO_LINES": "a\nb"}
     found = faults(tmp_path, changed(section, value), environment)
     assert list(found) == [key]
     assert remedy in found[key]

@@ -23,6 +23,7 @@ from config.secret import Secret
 from config.settings import (
     Admin,
     Administrator,
+    Audit,
     Capacity,
     Cors,
     Drain,
@@ -200,6 +201,7 @@ async def gate_bed(
     login: Login | None = None,
     public_url: str = "http://gate.test",
     sessions: Sessions | None = None,
+    audit: Audit | None = None,
 ) -> AsyncIterator[GateBed]:
     """A gate in front of `engines` (one URL each a replica of one engine) and those of `also`, on the directory that
     `document` describes. Without `filled` the directory is left as it is; without `issuer_answers` the issuer is
@@ -240,6 +242,7 @@ async def gate_bed(
             isolation=isolation or Isolation(keys=(IsolationKey(id="k1", secret=KEY),)),
             timeouts=timeouts or Timeouts(),
             telemetry=_trusting(telemetry or Telemetry(), issuer.mint.issuer),
+            audit=audit or Audit(),
             drain=Drain(limit=5.0),
             logs=LogSettings(level="debug"),
             tokens=tokens or Tokens(),

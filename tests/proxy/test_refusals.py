@@ -32,6 +32,7 @@ CONTRACT: dict[str, tuple[int, str, str]] = {
     "engine_timeout": (504, *BROKEN),
     "directory_unavailable": (503, *OVERLOADED),
     "salt_unavailable": (503, *OVERLOADED),
+    "audit_unavailable": (503, *OVERLOADED),
     "issuer_unavailable": (503, *OVERLOADED),
     "engine_unavailable": (503, *OVERLOADED),
     "engine_busy": (503, *OVERLOADED),

@@ -202,6 +202,7 @@ export default {
   "refusal.engine_timeout": "The engine took too long.",
   "refusal.directory_unavailable": "The directory could not be reached, or was too old.",
   "refusal.salt_unavailable": "No key for the salt could be had.",
+  "refusal.audit_unavailable": "The audit could not be written, so nothing was let in.",
   "refusal.issuer_unavailable": "The identity provider could not be reached.",
   "refusal.engine_unavailable": "No engine is up and proven for this.",
   "refusal.engine_busy": "The engine was full and too many waited.",

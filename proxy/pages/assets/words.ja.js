@@ -202,6 +202,7 @@ export default {
   "refusal.engine_timeout": "エンジンの応答に時間がかかりすぎました。",
   "refusal.directory_unavailable": "ディレクトリーに接続できないか、情報が古すぎました。",
   "refusal.salt_unavailable": "ソルトの鍵を取得できませんでした。",
+  "refusal.audit_unavailable": "監査ログを書き込めなかったため、リクエストを受け付けませんでした。",
   "refusal.issuer_unavailable": "ID プロバイダーに接続できませんでした。",
   "refusal.engine_unavailable": "稼働中で実証済みのエンジンがありません。",
   "refusal.engine_busy": "エンジンが満杯で、待ちが多すぎました。",

@@ -1,0 +1,147 @@
+"""What is running now, in a file mapped into memory: it outlives its process, and to write there calls no kernel.
+
+A slot is taken before a request goes up to its engine, told how the request ended, and given back once its line is in
+the chain. Whoever finds the journal of a process that was killed knows what had no line yet. Slots are also the bound
+on how many requests may be without a line: with none left, no request is let in. The place of the file is allocated
+when it is made, so that a full disk is found then and never by a write to memory.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from observability.audit.entries import Ending, opening
+from observability.audit.subjects import Names
+from observability.names import OUTCOMES
+from observability.record import Record
+
+SLOT_BYTES: Final = 1024
+"""Of one request: an issuer, a client, a scope and a model of usual length fit in half of it."""
+_ENDING: Final = struct.Struct("=BBHqqqq")  # state, outcome, status; prompt, reused and output tokens; ended at
+_LENGTH: Final = struct.Struct("=I")
+_CONTENT_AT: Final = _ENDING.size + _LENGTH.size
+_FREE, _OPEN, _ENDED = 0, 1, 2
+_ROOM: Final = SLOT_BYTES - _CONTENT_AT
+_UNKNOWN: Final = -1
+_OUTCOME_NUMBERS: Final = {outcome: number for number, outcome in enumerate(OUTCOMES)}
+
+
+class NoSlot(Exception):  # noqa: N818 - a full house
+    """As many requests wait for their line as may."""
+
+
+class Journal:
+    """The journal of one process. `take` and `ended` are for the loop, `give_back` for the thread that writes."""
+
+    def __init__(self, path: Path, slots: int) -> None:
+        """Raises OSError, also where there is no room for it."""
+        self.path = path
+        self.slots = slots
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(descriptor, 0, slots * SLOT_BYTES)
+            self._map = mmap.mmap(descriptor, slots * SLOT_BYTES)
+        except BaseException:
+            path.unlink()
+            raise
+        finally:
+            os.close(descriptor)
+        # The last one given back is taken next: few pages are ever touched.
+        self._free = list(range(slots - 1, -1, -1))
+
+    @property
+    def taken(self) -> int:
+        return self.slots - len(self._free)
+
+    def take(self, record: Record, names: Names) -> int:
+        """A slot that holds what is known of the request. Raises NoSlot."""
+        try:
+            slot = self._free.pop()
+        except IndexError:
+            raise NoSlot from None
+        packed = opening(record, names)
+        if len(packed) > _ROOM:
+            packed = _shortened(packed)
+        at = slot * SLOT_BYTES
+        begin = at + _CONTENT_AT
+        self._map[begin : begin + len(packed)] = packed
+        _LENGTH.pack_into(self._map, at + _ENDING.size, len(packed))
+        self._map[at] = _OPEN  # last: what is open is whole
+        return slot
+
+    def ended(self, slot: int, record: Record) -> None:
+        """The request has ended, and has no line yet."""
+        prompt, reused, output = record.prompt_tokens, record.reused_tokens, record.output_tokens
+        _ENDING.pack_into(
+            self._map,
+            slot * SLOT_BYTES,
+            _OPEN,
+            _OUTCOME_NUMBERS[record.outcome or "gate_error"],
+            record.status or 0,
+            _UNKNOWN if prompt is None else prompt,
+            _UNKNOWN if reused is None else reused,
+            _UNKNOWN if output is None else output,
+            record.wall_ns(record.ended_ns),
+        )
+        self._map[slot * SLOT_BYTES] = _ENDED
+
+    def give_back(self, slot: int) -> None:
+        """The request's line is written."""
+        self._map[slot * SLOT_BYTES] = _FREE
+        self._free.append(slot)
+
+    def close(self) -> None:
+        """Ends it; without anything open it is no file any more."""
+        if self._map.closed:
+            return
+        if not self.taken:
+            with suppress(FileNotFoundError):
+                self.path.unlink()
+        self._map.close()
+
+
+def left_open(path: Path) -> Iterator[tuple[bytes, Ending | None]]:
+    """What the journal of an ended process holds: the packed opening of each request, and how it ended where that was
+    noted. Raises OSError, and ValueError where it is no journal.
+    """
+    data = path.read_bytes()
+    for at in range(0, len(data) - SLOT_BYTES + 1, SLOT_BYTES):
+        state, outcome, status, prompt, reused, output, ended_ns = _ENDING.unpack_from(data, at)
+        (length,) = _LENGTH.unpack_from(data, at + _ENDING.size)
+        if state == _FREE:
+            continue
+        if state not in (_OPEN, _ENDED) or length > _ROOM:
+            raise ValueError("no journal")
+        begin = at + _CONTENT_AT
+        ending = None
+        if state == _ENDED and outcome < len(OUTCOMES):
+            ending = Ending(
+                OUTCOMES[outcome], ended_ns, status or None, *(_known(count) for count in (prompt, reused, output))
+            )
+        yield data[begin : begin + length], ending
+
+
+def _known(count: int) -> int | None:
+    return None if count == _UNKNOWN else count
+
+
+def _shortened(packed: bytes) -> bytes:
+    """With every text cut, so that twenty of them fit: what a killed worker leaves of such a request says less."""
+    return msgspec.msgpack.encode([_short(one) for one in msgspec.msgpack.decode(packed)])
+
+
+_SHORT_BYTES: Final = 40
+
+
+def _short(one: object) -> object:
+    if isinstance(one, str):
+        return one.encode("utf-8")[:_SHORT_BYTES].decode("utf-8", "ignore")
+    return [] if isinstance(one, list) else one

@@ -1,0 +1,74 @@
+"""From the settings to an audit."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from config.settings import Audit as AuditSettings
+from config.settings import Settings
+from observability.audit.audit import Audit
+from observability.audit.chain import ChainKey, chain_key
+from observability.audit.digests import configuration_loaded, last_digests
+from observability.audit.entries import content
+from observability.audit.segments import Origin
+from observability.audit.writer import Export, Writing
+
+
+def start_audit(
+    settings: Settings,
+    *,
+    instance: str,
+    version: str,
+    slots: int,
+    wall_ns: Callable[[], int],
+    export: Export | None = None,
+) -> Audit | None:
+    """The audit of a worker, which begins to write; None where there is none. `slots` is how many of its requests may
+    be at engines at once.
+    """
+    place = settings.audit
+    if place.directory is None:
+        return None
+    directory, key = place.directory, first_key(place)
+
+    def first() -> list[bytes]:
+        return [content(configuration_loaded(settings, key, last_digests(directory)), wall_ns())]
+
+    audit = Audit(
+        directory,
+        key,
+        Origin(role="worker", host=socket.gethostname(), instance=instance, version=version),
+        writing(place, directory, slots),
+        subjects=place.subjects,
+        on_failure=place.on_failure,
+        wall_ns=wall_ns,
+        noise=secrets.token_bytes,
+        first=first,
+        export=export,
+    )
+    audit.start()
+    return audit
+
+
+def writing(place: AuditSettings, directory: Path, slots: int) -> Writing:
+    return Writing(
+        journals=place.journal or directory,
+        slots=slots,
+        gather_seconds=place.sync_interval,
+        segment_bytes=place.segment_size,
+        segment_seconds=place.segment_age,
+        retention_seconds=place.retention,
+    )
+
+
+def first_key(place: AuditSettings) -> ChainKey:
+    """That which seals now. There is one wherever there is a directory."""
+    return chain_key(place.keys[0].id, place.keys[0].secret.value)
+
+
+def keys_of(place: AuditSettings) -> Mapping[str, ChainKey]:
+    """All, by their ids."""
+    return {key.id: chain_key(key.id, key.secret.value) for key in place.keys}
