@@ -61,6 +61,11 @@ class Accounting:
             except Unaccountable as error:
                 raise AuditUnavailable(_TRY_AGAIN, reason=_REASON) from error
 
+    def tell(self, act: Act) -> None:
+        """Of an act that is done already, and takes rights away: it did not wait for its line."""
+        if self._audit is not None:
+            self._audit.tell(act)
+
     @asynccontextmanager
     async def acting(self, act: Act) -> AsyncIterator[Told]:
         """The act is done in the context. Raises AuditUnavailable before it is entered: then it is not to be done."""

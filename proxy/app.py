@@ -216,7 +216,7 @@ async def open_gate(
         stack.callback(lookup.close)
         images = Fetcher(lookup, seconds=settings.timeouts.media, tls=image_tls(settings.engines))
         stack.callback(images.close)
-        own = policy(settings)
+        own, accounting = policy(settings), Accounting(audit)
         gateway = Gateway(
             admissions=Admissions(
                 identities=reception.callers,
@@ -231,7 +231,7 @@ async def open_gate(
             engines=engines,
             images=images,
             capacity=capacity(settings, share),
-            accounting=Accounting(audit),
+            accounting=accounting,
             relay=Relay(violated=metrics.isolation_violation, ejected=metrics.engine_ejection),
             policy=own,
             wall_clock=time.time,
@@ -239,7 +239,7 @@ async def open_gate(
         )
         entrance = Entrance(
             gateway=gateway,
-            desk=await stack.enter_async_context(open_desk(settings, reception, view, store)),
+            desk=await stack.enter_async_context(open_desk(settings, reception, view, store, accounting)),
             recorder=recorder,
             face=face(settings),
             certificates=own.certificates,

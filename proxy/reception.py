@@ -19,6 +19,7 @@ from proxy.account.pace import Pace
 from proxy.account.persons import Bearers
 from proxy.account.token_pages import TokenPages
 from proxy.account.tokens import AccountTokens
+from proxy.accounting import Accounting
 from proxy.desk import Clerk, Desk
 from proxy.directory.connect import open_tokens
 from proxy.directory.store import Store
@@ -79,10 +80,12 @@ async def open_reception(settings: Settings, view: DirectoryView) -> AsyncIterat
 
 
 @asynccontextmanager
-async def open_desk(settings: Settings, reception: Reception, view: DirectoryView, store: Store) -> AsyncIterator[Desk]:
+async def open_desk(
+    settings: Settings, reception: Reception, view: DirectoryView, store: Store, accounting: Accounting
+) -> AsyncIterator[Desk]:
     """The pages that this deployment has, for people and for programs."""
     logins = Logins(reception.tokens, groups_max_age=settings.tokens.groups_max_age)
-    account = _account_tokens(settings, reception.tokens, store)
+    account = _account_tokens(settings, reception.tokens, store, accounting)
     pace = Pace(clock=time.monotonic)  # one for a person, whichever way he comes
     programs = _programs_clerks(settings, reception.callers, view, account, logins, pace)
     around = Around(
@@ -96,6 +99,7 @@ async def open_desk(settings: Settings, reception: Reception, view: DirectoryVie
         public_url=public_url(settings),
         clock=time.time,
         tokens=account,
+        accounting=accounting,
         token_pace=pace,
         token_settings=settings.tokens,
     )
@@ -138,7 +142,7 @@ def personal_rules(settings: Settings) -> PersonalRules:
     )
 
 
-def _account_tokens(settings: Settings, tokens: TokenStore, store: Store) -> AccountTokens:
+def _account_tokens(settings: Settings, tokens: TokenStore, store: Store, accounting: Accounting) -> AccountTokens:
     return AccountTokens(
         tokens,
         store.change,
@@ -146,6 +150,7 @@ def _account_tokens(settings: Settings, tokens: TokenStore, store: Store) -> Acc
         settings.admin.administrators,
         max_stale=settings.directory.max_stale,
         clock=time.time,
+        accounting=accounting,
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import msgspec
 
 from observability.audit.entries import Act
+from observability.audit.subjects import Names
 
 
 class Unaccountable(Exception):  # noqa: N818 - an answer
@@ -28,6 +29,12 @@ class Told:
     def tell(self, **changes: Any) -> None:
         """The fields of `Act` by their names."""
         self.act = msgspec.structs.replace(self.act, **changes)
+
+
+def named(act: Act, names: Names) -> Act:
+    """With people named as the audit names them."""
+    by, subject = names.name(act.by_issuer, act.by), names.name(act.issuer, act.subject)
+    return msgspec.structs.replace(act, by=by, subject=subject)
 
 
 class Acts(Protocol):

@@ -12,7 +12,7 @@ from typing import Final, Literal
 import msgspec
 import structlog
 
-from observability.audit.acts import Told, Unaccountable, told_twice
+from observability.audit.acts import Told, Unaccountable, named, told_twice
 from observability.audit.chain import ChainKey
 from observability.audit.entries import Act, content
 from observability.audit.files import chain_name
@@ -128,11 +128,12 @@ class Audit:
 
     def acting(self, act: Act) -> AbstractAsyncContextManager[Told]:
         """As `Acts.acting`. Where the policy is to go on, an act that cannot be told is done, and the log says so."""
-        return told_twice(self._named(act), self._noise(6).hex(), self._before, self._after)
+        return told_twice(named(act, self._names), self._noise(6).hex(), self._before, self._after)
 
-    def _named(self, act: Act) -> Act:
-        by, subject = self._names.name(act.by_issuer, act.by), self._names.name(act.issuer, act.subject)
-        return msgspec.structs.replace(act, by=by, subject=subject)
+    def tell(self, act: Act) -> None:
+        """Of what was done already, and would be whatever became of its line: rights that somebody gave back."""
+        done = msgspec.structs.replace(named(act, self._names), act=self._noise(6).hex(), state="done")
+        self._writer.put_if_room(Said(self._line(done)))
 
     async def _before(self, act: Act) -> None:
         loop = asyncio.get_running_loop()

@@ -11,6 +11,7 @@ The name of a chain begins with the time of its start, so that files sort by it.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -74,7 +75,7 @@ def listed(directory: Path) -> Listing:
     for name in sorted(path.name for path in directory.iterdir()):
         chain, _, rest = name.partition(".")
         match = _SEGMENT.fullmatch(name)
-        if name == LOCK:
+        if name == LOCK or name.startswith("."):
             continue
         if not is_chain_name(chain):
             strangers.append(name)
@@ -100,16 +101,24 @@ def make_directory(directory: Path) -> None:
 
 
 def new_file(path: Path) -> int:
-    """A descriptor of a new file, locked for this process. Raises OSError; NoLocks where locks do not hold."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+    """A descriptor of a new file, locked for this process before it has its name: nobody takes it for a dead one's.
+
+    Raises OSError; NoLocks where locks do not hold.
+    """
+    if path.exists():
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+    unnamed = path.with_name(f".{path.name}")
+    descriptor = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        unnamed.rename(path)
         _check_locks(path)
         sync_directory(path.parent)
     except BaseException:
         os.close(descriptor)
-        with suppress(OSError):
-            path.unlink()
+        for name in (unnamed, path):
+            with suppress(OSError):
+                name.unlink()
         raise
     return descriptor
 

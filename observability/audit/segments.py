@@ -90,6 +90,7 @@ class Chain:
         self._wall_ns = wall_ns
         self._others = others
         self._descriptor: int | None = None
+        self._left: int | None = None
         self._before: Before = "sealed"
         self._segment = 0
         self._seq = 0
@@ -121,13 +122,22 @@ class Chain:
         if self._descriptor is None:
             self._begun()
         self._end(CHAIN_CLOSED)
+        self._let_go()
 
-    def abandon(self) -> None:
-        """Leave the file as it is."""
+    def _leave(self) -> None:
+        """Write no more to the file. Its lock is kept until the chain has another one or is closed: meanwhile nobody is
+        to take it for dead.
+        """
         if self._descriptor is not None:
+            self._let_go()
+            self._left, self._descriptor = self._descriptor, None
+
+    def _let_go(self) -> None:
+        """Of the file before this one."""
+        if self._left is not None:
             with suppress(OSError):
-                os.close(self._descriptor)
-            self._descriptor = None
+                os.close(self._left)
+            self._left = None
 
     def check(self) -> None:
         """Raises Damaged where the segment is not what was written to it, or has another name; OSError."""
@@ -160,16 +170,16 @@ class Chain:
         )
         was = (self._segment, self.size, self._first_seq, self.began_ns)
         self._segment, self.size, self._first_seq, self.began_ns = number, 0, self._seq + 1, self._wall_ns()
-        self._descriptor = descriptor
         try:
-            self._write(descriptor, [content(opened, self.began_ns)])
+            self._put(descriptor, [content(opened, self.began_ns)])
         except OSError:
-            self.abandon()
+            os.close(descriptor)
             with suppress(OSError):
                 path.unlink()
             self._segment, self.size, self._first_seq, self.began_ns = was
             raise
-        self._before = "sealed"
+        self._descriptor, self._before = descriptor, "sealed"
+        self._let_go()
         return descriptor
 
     def _end(self, event: str) -> None:
@@ -179,10 +189,17 @@ class Chain:
             event=event, segment=self._segment, first_seq=self._first_seq, lines=self._seq + 2 - self._first_seq
         )
         self._write(self._descriptor, [content(ending, self._wall_ns())])
-        self.abandon()
+        self._leave()
 
     def _write(self, descriptor: int, contents: Sequence[bytes]) -> None:
         self._check_size(descriptor)
+        try:
+            self._put(descriptor, contents)
+        except OSError:
+            self._cut_back(descriptor)
+            raise
+
+    def _put(self, descriptor: int, contents: Sequence[bytes]) -> None:
         seq, mac = self._seq, self._mac
         lines = []
         for one in contents:
@@ -190,12 +207,8 @@ class Chain:
             line, mac = sealed(self._key, mac, self.name, seq, one)
             lines.append(line)
         data = b"".join(lines)
-        try:
-            _write_all(descriptor, data, self.size)
-            os.fdatasync(descriptor)
-        except OSError:
-            self._cut_back(descriptor)
-            raise
+        _write_all(descriptor, data, self.size)
+        os.fdatasync(descriptor)
         self._seq, self._mac, self.size = seq, mac, self.size + len(data)
 
     def _cut_back(self, descriptor: int) -> None:
@@ -204,7 +217,7 @@ class Chain:
             os.fdatasync(descriptor)
         except OSError:
             self._before = "torn"
-            self.abandon()
+            self._leave()
 
     def _check_size(self, descriptor: int) -> None:
         state = os.fstat(descriptor)
@@ -214,7 +227,7 @@ class Chain:
     def _is_damaged(self) -> None:
         path = self.path
         self._before = "damaged"
-        self.abandon()
+        self._leave()
         raise Damaged(f"{path} was changed or removed by somebody else while it was written to")
 
 

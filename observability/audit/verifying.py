@@ -7,7 +7,7 @@ is being written to is read on until what was seen of each chain has been reache
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +18,7 @@ from observability.audit.chain_reading import ChainReading, seen_by_another
 from observability.audit.facts import Facts, Finding, Findings
 from observability.audit.files import listed, undisturbed
 
-_READINGS: Final = 10
+_READINGS: Final = 20
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -38,11 +38,13 @@ def verify(directory: Path, keys: Mapping[str, ChainKey], wanted: Collection[str
     with undisturbed(directory):
         reading = _Reading(directory, keys, wanted)
         reading.read()
+        ends = reading.ends()
         for _ in range(_READINGS):
             # A chain may have been closed, or another one begun, while they were read.
-            if not reading.ends() or not reading.read():
+            if not ends or not reading.read():
                 break
-        return reading.verdict()
+            ends = reading.ends()
+        return reading.verdict(ends)
 
 
 class _Reading:
@@ -85,8 +87,8 @@ class _Reading:
             faults += chain.ends()
         return faults
 
-    def verdict(self) -> Verdict:
-        faults = [*self._findings.faults, *self.ends()]
+    def verdict(self, ends: Sequence[Finding]) -> Verdict:
+        faults = [*self._findings.faults, *ends]
         faults += [
             Finding("fault", f"no line has the MAC {mac}: what ended with it is missing")
             for mac in sorted(self._wanted - self._facts.removed_macs)

@@ -12,9 +12,11 @@ from typing import Final
 
 import structlog
 
+from proxy.account.acts import ended_by_issuer
 from proxy.account.forms import form
 from proxy.account.session import Listed
 from proxy.account.store import SessionStore
+from proxy.accounting import Accounting
 from proxy.desk import PageAnswer, Visit
 from proxy.directory.changes import end
 from proxy.directory.endings import LONGEST_SECONDS, Ending
@@ -37,6 +39,7 @@ class BackChannel:
     sessions: SessionStore
     store: Store
     clock: Callable[[], float]
+    accounting: Accounting
 
     async def end(self, visit: Visit) -> PageAnswer:
         """POST /auth/backchannel-logout: 200 where everything is over, else 400 (section 2.8), whatever it was."""
@@ -62,6 +65,8 @@ class BackChannel:
         await self._end_tokens(provider, logout, found)
         # Only now: what was done by half may be told again, and done twice it is the same.
         await self.sessions.first_time(once, seconds=2 * (LATEST_SECONDS + provider.rules.leeway))
+        for member in _members(provider, logout, found):
+            self.accounting.tell(ended_by_issuer(logout.issuer, member, len(found)))
         _log.info("signed_out_by_issuer", issuer=logout.issuer, sessions=len(found))
 
     async def _end_tokens(self, provider: LoginProvider, logout: Logout, found: Sequence[Listed]) -> None:

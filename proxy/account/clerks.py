@@ -26,6 +26,7 @@ from proxy.account.store import SessionStore
 from proxy.account.token_section import TokenSection
 from proxy.account.tokens import AccountTokens
 from proxy.account.visitors import Directory, Visitors
+from proxy.accounting import Accounting
 from proxy.desk import Clerk, PageAnswer, Visit
 from proxy.directory.redis_connection import connection_pool
 from proxy.directory.store import Store
@@ -53,6 +54,7 @@ class Around:
     public_url: str
     clock: Callable[[], float]
     tokens: AccountTokens
+    accounting: Accounting
     token_pace: Pace
     token_settings: Tokens
 
@@ -127,9 +129,15 @@ def _for_browsers(
         public_url=around.public_url,
         clock=around.clock,
         seen=seen,
+        accounting=around.accounting,
     )
     sign_out = SignOut(
-        providers=providers, cookies=cookies, sessions=sessions, visitors=visitors, public_url=around.public_url
+        providers=providers,
+        cookies=cookies,
+        sessions=sessions,
+        visitors=visitors,
+        public_url=around.public_url,
+        accounting=around.accounting,
     )
     tokens = TokenSection(
         tokens=around.tokens,
@@ -140,8 +148,11 @@ def _for_browsers(
         default_lifetime=around.token_settings.default_lifetime,
         max_lifetime=around.token_settings.max_lifetime,
     )
-    overview = Overview(sessions=sessions, visitors=visitors, sections=(tokens,))
-    back_channel = BackChannel(providers=providers, sessions=sessions, store=around.store, clock=around.clock)
+    accounting = around.accounting
+    overview = Overview(sessions=sessions, visitors=visitors, accounting=accounting, sections=(tokens,))
+    back_channel = BackChannel(
+        providers=providers, sessions=sessions, store=around.store, clock=around.clock, accounting=accounting
+    )
     return {
         Page.SIGN_IN: for_people(sign_in.begin),
         Page.CALLBACK: for_people(sign_in.finish),

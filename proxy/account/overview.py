@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Protocol
 
+from proxy.account.acts import sessions_ended
 from proxy.account.pages import account_page, html_page, see_other, sessions_section, sign_in_address
 from proxy.account.return_to import ACCOUNT
 from proxy.account.session import session_key
 from proxy.account.store import SessionStore
 from proxy.account.visitors import Visitor, Visitors
+from proxy.accounting import Accounting
 from proxy.desk import PageAnswer, Visit
 from proxy.directory.membership import memberships
 
@@ -32,6 +34,7 @@ class Overview:
 
     sessions: SessionStore
     visitors: Visitors
+    accounting: Accounting
     sections: Sequence[Section] = ()
 
     async def show(self, visit: Visit) -> PageAnswer:
@@ -58,7 +61,9 @@ class Overview:
         session, wanted = await self.sessions.find(cookie), fields.get("session", "")
         if session is not None:
             others = [one for one in await self.sessions.listed(session) if one.key != session_key(cookie)]
-            await self.sessions.end_listed([one for one in others if wanted in {one.handle, "others"}])
+            ended = [one for one in others if wanted in {one.handle, "others"}]
+            await self.sessions.end_listed(ended)
+            self.accounting.tell(sessions_ended(session.identity, len(ended), by=session.identity))
         return see_other(ACCOUNT)
 
     async def _sessions(self, visitor: Visitor) -> str:

@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 import structlog
 
+from proxy.account.acts import session_began
 from proxy.account.attempt import ATTEMPT_SECONDS, Attempt, AttemptSeal, fresh_attempt
 from proxy.account.browser_word import browser_word
 from proxy.account.cookies import Cookies, fresh_value
@@ -20,6 +21,7 @@ from proxy.account.return_to import ACCOUNT, return_path
 from proxy.account.session import MAXIMUM_HINT_CHARACTERS, Session
 from proxy.account.store import SessionStore
 from proxy.account.visitors import Directory, Visitors
+from proxy.accounting import Accounting
 from proxy.desk import PageAnswer, Visit
 from proxy.directory.membership import admit
 from proxy.identity import Identity
@@ -53,6 +55,7 @@ class SignIn:
     directory: Directory
     public_url: str
     clock: Callable[[], float]
+    accounting: Accounting
     seen: tuple[LoginSeen, ...] = ()
 
     async def begin(self, visit: Visit) -> PageAnswer:
@@ -159,6 +162,7 @@ class SignIn:
         before = self.cookies.session.value(visit.headers)
         if before is not None:
             await self.sessions.end(before)
+        self.accounting.tell(session_began(identity))
         _log.info("signed_in", issuer=identity.issuer, subject=identity.subject)
         return see_other(return_to, self.cookies.session.set_to(cookie), self.cookies.sign_in.ended())
 

@@ -8,12 +8,14 @@ from typing import Final
 
 import structlog
 
+from proxy.account.acts import sessions_ended
 from proxy.account.cookies import Cookies
 from proxy.account.pages import html_page, see_other, signed_out_page
 from proxy.account.return_to import ACCOUNT
 from proxy.account.session import Session
 from proxy.account.store import SessionStore
 from proxy.account.visitors import Visitors
+from proxy.accounting import Accounting
 from proxy.desk import PageAnswer, Visit
 from proxy.identity.login_provider import LoginProvider, with_query
 from proxy.refusals import IssuerUnavailable
@@ -32,6 +34,7 @@ class SignOut:
     sessions: SessionStore
     visitors: Visitors
     public_url: str
+    accounting: Accounting
 
     async def end(self, visit: Visit) -> PageAnswer:
         """POST /auth/logout: the session ends whatever the issuer does.
@@ -44,6 +47,7 @@ class SignOut:
         await self.sessions.end(cookie)
         leads_on = None if session is None else await self._end_session_address(session)
         if session is not None:
+            self.accounting.tell(sessions_ended(session.identity, 1, by=session.identity))
             _log.info("signed_out", issuer=session.identity.issuer, subject=session.identity.subject)
         issuer = None if session is None else session.identity.issuer
         headers = (self.cookies.session.ended(), self.cookies.sign_in.ended())

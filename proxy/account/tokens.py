@@ -7,10 +7,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
+from msgspec import structs
 
 from config.settings import Administrator
 from config.settings import Tokens as Settings
+from observability.audit.entries import Act, timestamp
 from proxy.account.persons import Person
+from proxy.accounting import Accounting
 from proxy.directory.changes import Change, Deed
 from proxy.directory.membership import check_member
 from proxy.directory.token_store import OwnedToken, TokenStore, TooManyTokens, asked_for_a_caller, revocation
@@ -53,6 +56,22 @@ def new_token(owner: Owner, wish: Wish, *, now: float) -> NewToken:
     return NewToken(token, record)
 
 
+def token_created(record: TokenRecord) -> Act:
+    """Whose it is, and what it is good for."""
+    return Act(
+        event="token.created",
+        issuer=record.owner.issuer,
+        subject=record.owner.subject,
+        token_id=record.id,
+        projects=None if record.projects is None else tuple("/".join(project) for project in record.projects),
+        expires=timestamp(record.expires * 1_000_000_000),
+    )
+
+
+def _by(person: Person) -> dict[str, str]:
+    return {"by_issuer": person.identity.issuer, "by": person.identity.subject}
+
+
 def lifetime_words(seconds: float) -> str:
     """As people say it: "365 days", "36 hours", "1 minute"; in seconds only what is no whole number of these."""
     whole = int(seconds)
@@ -76,7 +95,9 @@ class AccountTokens:
         *,
         max_stale: float,
         clock: Callable[[], float],
+        accounting: Accounting,
     ) -> None:
+        self._accounting = accounting
         self._store = store
         self._change = change
         self._settings = settings
@@ -102,7 +123,8 @@ class AccountTokens:
         made = new_token(person.owner, wish, now=self._clock())
         with asked_for_a_caller():
             try:
-                await self._store.create(made.record, limit=self._settings.per_owner)
+                async with self._accounting.acting(structs.replace(token_created(made.record), **_by(person))):
+                    await self._store.create(made.record, limit=self._settings.per_owner)
             except TooManyTokens:
                 raise InvalidRequest(
                     f"One person gets no more than {self._settings.per_owner} personal access tokens. "
@@ -125,18 +147,22 @@ class AccountTokens:
                 param="id",
                 reason="no_such_token",
             )
-        await self._revoke([token_id], own=kept.record.owner == person.owner)
+        await self._revoke([token_id], person, kept.record.owner)
 
     async def revoke_all(self, person: Person, owner: Owner) -> int:
         """Make all the owner's tokens over; how many there were. Raises as `owned`."""
         ids = [token.record.id for token in await self.owned(person, owner)]
         if ids:
-            await self._revoke(ids, own=owner == person.owner)
+            await self._revoke(ids, person, owner)
         return len(ids)
 
-    async def _revoke(self, ids: list[str], *, own: bool) -> None:
+    async def _revoke(self, ids: list[str], person: Person, owner: Owner) -> None:
+        """Also where it cannot be told now: a token that leaked must not wait for a disk."""
+        own = owner == person.owner
         with asked_for_a_caller():
             await self._change(revocation(ids, now=self._clock(), max_stale=self._max_stale))
+        revoked = Act(event="token.revoked", issuer=owner.issuer, subject=owner.subject, token_ids=tuple(ids))
+        self._accounting.tell(structs.replace(revoked, **_by(person)))
         for token_id in ids:
             _log.info("personal_token_revoked", token_id=token_id, by="owner" if own else "administrator")
 

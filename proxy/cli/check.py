@@ -23,6 +23,7 @@ from config.settings import Issuer as IssuerSettings
 from config.settings import Settings
 from proxy.app import configured_engine
 from proxy.assurance.engines import Engine, served_by
+from proxy.cli.check_audit import audit_lines
 from proxy.cli.check_engine import replica_lines
 from proxy.cli.check_eviction import eviction_lines
 from proxy.cli.check_images import image_lines
@@ -169,6 +170,7 @@ async def _check(settings: Settings, show: _Told | _Shown) -> None:
             )
         ]
         parts.append(tasks.create_task(_collected(_directory(settings))))
+        parts.append(tasks.create_task(_collected(audit_lines(settings.audit))))
         for engine, configured in zip(engines, settings.engines, strict=True):
             for replica, url in zip(engine.replicas, configured.urls, strict=True):
                 lines = replica_lines(engine, replica, configured, url, SaltKey(key.id, key.secret.value))

@@ -14,7 +14,11 @@ from typing import Final
 
 from config.faults import printable
 from config.settings import Settings
+from observability.audit.acts import Acts, Unaccountable
+from observability.audit.entries import Act
 from proxy.app import key_ring, policy
+from proxy.cli.acts import act_on_member, changed
+from proxy.cli.command_audit import command_audit
 from proxy.cli.configuration import add_configuration, configured
 from proxy.cli.directory_show import show, shown_as_json, shown_as_text
 from proxy.directory.changes import (
@@ -79,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
         _tell_faults(faults.faults)
     except WrongUsage as error:
         _tell(str(error))
-    except (ChangeRefused, StoreUnavailable) as error:
+    except (ChangeRefused, StoreUnavailable, Unaccountable) as error:
         _tell(str(error))
         return 1
     return 2
@@ -102,24 +106,25 @@ async def _run(arguments: argparse.Namespace, settings: Settings) -> int:
         raise WrongUsage(str(error)) from error
     before = _text_of(settings.directory.file)
     try:
-        return await _acted(store, arguments, settings)
+        with command_audit(settings, ("directory", arguments.action)) as acts:
+            return await _acted(store, acts, arguments, settings)
     finally:
         await store.close()
         _tell_lost_comments(settings.directory.file, before)
 
 
-async def _acted(store: Store, arguments: argparse.Namespace, settings: Settings) -> int:
+async def _acted(store: Store, acts: Acts, arguments: argparse.Namespace, settings: Settings) -> int:
     match arguments.action:
         case "import":
-            return await _import(store, settings, arguments.file)
+            return await _import(store, acts, settings, arguments.file)
         case "export":
             return await _export(store)
         case "show":
             return await _show(store, settings, as_json=arguments.json)
         case "grant" | "revoke" as action:
-            return await _change_membership(store, settings, action, arguments.project, arguments.member)
+            return await _change_membership(store, acts, settings, action, arguments.project, arguments.member)
         case action:
-            return await _change_block(store, settings, action, arguments.member, arguments.issuer)
+            return await _change_block(store, acts, settings, action, arguments.member, arguments.issuer)
 
 
 def _text_of(file: Path | None) -> str | None:
@@ -139,10 +144,12 @@ def _tell_lost_comments(file: Path | None, before: str | None) -> None:
         )
 
 
-async def _import(store: Store, settings: Settings, file: Path) -> int:
+async def _import(store: Store, acts: Acts, settings: Settings, file: Path) -> int:
     directory = _directory_file(file)
     first_key, removal = settings.isolation.keys[0].id, removal_policy(settings.isolation)
-    change = await store.change(first_import(directory, first_key, removal))
+    async with acts.acting(Act(event="directory.imported")) as told:
+        change = await store.change(first_import(directory, first_key, removal))
+        told.tell(**changed(change))
     for workspace in _of_unknown_issuers(directory, settings):
         _tell(f"warning: nobody can use workspace {workspace.name}: {workspace.issuer} is not among [[issuers]]")
     if change.ring is not None:
@@ -175,13 +182,18 @@ async def _show(store: Store, settings: Settings, *, as_json: bool) -> int:
 
 
 async def _change_membership(
-    store: Store, settings: Settings, action: str, written_project: str, written_member: str
+    store: Store, acts: Acts, settings: Settings, action: str, written_project: str, written_member: str
 ) -> int:
     workspace, project = _project(written_project)
     member = _member(written_member)
     removal = removal_policy(settings.isolation)
     deed = grant(workspace, project, member) if action == "grant" else revoke(workspace, project, member, removal)
-    change = await store.change(deed)
+    event = "directory.granted" if action == "grant" else "directory.revoked"
+    known = (await _read(store)).snapshot.directory.workspaces.get(workspace)
+    whose = None if known is None else known.issuer
+    async with acts.acting(act_on_member(event, whose, member, workspace=workspace, project=project)) as told:
+        change = await store.change(deed)
+        told.tell(**changed(change))
     where = f"{workspace}/{project}"
     if action == "grant":
         _say(f"{member} is a member of {where}{'' if change.is_empty else f'. {_IN_FORCE}'}")
@@ -194,11 +206,15 @@ async def _change_membership(
     return 0
 
 
-async def _change_block(store: Store, settings: Settings, action: str, written: str, issuer: str | None) -> int:
+async def _change_block(
+    store: Store, acts: Acts, settings: Settings, action: str, written: str, issuer: str | None
+) -> int:
     member = _member(written)
     whose = named_issuer(settings, issuer)
     deed = block(whose, member, removal_policy(settings.isolation)) if action == "block" else unblock(whose, member)
-    change = await store.change(deed)
+    async with acts.acting(act_on_member(f"directory.{action}ed", whose, member)) as told:
+        change = await store.change(deed)
+        told.tell(**changed(change))
     state = "blocked" if action == "block" else "no longer blocked"
     _say(f"{member} of {whose} is {state}{'' if change.is_empty else f'.{_raised(change)} {_IN_FORCE}'}")
     _tell_uncounted(change)

@@ -11,8 +11,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from msgspec import structs
+
 from config.settings import Settings
 from config.values import seconds
+from observability.audit.acts import Acts, Unaccountable
+from observability.audit.entries import Act
+from proxy.cli.acts import changed, unit_name
+from proxy.cli.command_audit import command_audit
 from proxy.cli.configuration import add_configuration, configured
 from proxy.cli.directory import WrongUsage, named_issuer
 from proxy.cli.key_listing import as_json, as_text, key_listing, named
@@ -77,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
     except WrongUsage as error:
         _tell(str(error))
         return 2
-    except (ChangeRefused, StoreUnavailable) as error:
+    except (ChangeRefused, StoreUnavailable, Unaccountable) as error:
         _tell(str(error))
         return 1
 
@@ -127,21 +133,28 @@ async def _run(arguments: argparse.Namespace, settings: Settings) -> int:
     except ValueError as error:
         raise WrongUsage(str(error)) from error
     try:
-        match arguments.action:
-            case "new":
-                return await _make_ring(store, settings.isolation.keys[0].id, wrote_secret=arguments.out is not None)
-            case "list":
-                return await _list(store, settings, json=arguments.json)
-            case _ if arguments.unit is not None:
-                return await _rotate_unit(store, settings, arguments)
-            case _:
-                return await _rotate_ring(store, settings, arguments)
+        with command_audit(settings, ("keys", arguments.action)) as acts:
+            return await _acted(store, acts, settings, arguments)
     finally:
         await store.close()
 
 
-async def _make_ring(store: Store, first_key: str, *, wrote_secret: bool) -> int:
-    change = await store.change(make_first_ring(first_key))
+async def _acted(store: Store, acts: Acts, settings: Settings, arguments: argparse.Namespace) -> int:
+    match arguments.action:
+        case "new":
+            first_key = settings.isolation.keys[0].id
+            return await _make_ring(store, acts, first_key, wrote_secret=arguments.out is not None)
+        case "list":
+            return await _list(store, settings, json=arguments.json)
+        case _ if arguments.unit is not None:
+            return await _rotate_unit(store, acts, settings, arguments)
+        case _:
+            return await _rotate_ring(store, acts, settings, arguments)
+
+
+async def _make_ring(store: Store, acts: Acts, first_key: str, *, wrote_secret: bool) -> int:
+    async with acts.acting(Act(event="keys.ring_made", key_id=first_key)):
+        change = await store.change(make_first_ring(first_key))
     if not wrote_secret:
         _tell("no secret was made, for the configuration has its keys; for another one name a new file with --out")
     if change.ring is not None:
@@ -160,11 +173,13 @@ async def _list(store: Store, settings: Settings, *, json: bool) -> int:
     return 0 if listing.ring is not None else 1
 
 
-async def _rotate_ring(store: Store, settings: Settings, arguments: argparse.Namespace) -> int:
+async def _rotate_ring(store: Store, acts: Acts, settings: Settings, arguments: argparse.Namespace) -> int:
     if arguments.unpin or arguments.issuer is not None:
         raise WrongUsage("--unpin and --issuer go with --unit only")
     key_id = _configured_key(settings, arguments.key)
-    change = await store.change(rotate_ring(key_id, over=_over(arguments.over)))
+    over = _over(arguments.over)
+    async with acts.acting(Act(event="keys.rotated", key_id=key_id, over_seconds=over)):
+        change = await store.change(rotate_ring(key_id, over=over))
     records = await store.read()
     if change.turned is not None:
         _say(_told_rotation(change.turned, key_id))
@@ -173,20 +188,30 @@ async def _rotate_ring(store: Store, settings: Settings, arguments: argparse.Nam
     return 0
 
 
-async def _rotate_unit(store: Store, settings: Settings, arguments: argparse.Namespace) -> int:
+async def _rotate_unit(store: Store, acts: Acts, settings: Settings, arguments: argparse.Namespace) -> int:
     if arguments.over is not None:
         raise WrongUsage("--over is for the whole ring; a unit gets its new salt at once")
     if arguments.unpin and arguments.key is not None:
         raise WrongUsage("--unpin and --key are opposites; write one of them")
     unit = _unit(settings, arguments.unit, arguments.issuer)
     deed: Deed = raise_unit(unit)
-    if arguments.key is not None:
-        deed = pin_unit(unit, _configured_key(settings, arguments.key))
+    key_id = None if arguments.key is None else _configured_key(settings, arguments.key)
+    if key_id is not None:
+        deed = pin_unit(unit, key_id)
     elif arguments.unpin:
         deed = pin_unit(unit, None)
-    change = await store.change(deed)
+    async with acts.acting(_act_on_unit(unit, key_id)) as told:
+        change = await store.change(deed)
+        told.tell(**changed(change))
     _say(_told_unit(unit, change))
     return 0
+
+
+def _act_on_unit(unit: Unit, key_id: str | None) -> Act:
+    if isinstance(unit, UserUnit):
+        whose = Act(event="keys.rotated", unit=unit_name(unit), key_id=key_id)
+        return structs.replace(whose, issuer=unit.issuer, subject=unit.subject)
+    return Act(event="keys.rotated", unit=unit_name(unit), key_id=key_id)
 
 
 def _configured_key(settings: Settings, named_key: str | None) -> str:

@@ -19,6 +19,7 @@ from shlex import quote
 from typing import Final
 
 from config.faults import printable
+from observability.audit.acts import Unaccountable
 from proxy.account.token_pages import LONGEST_NAME
 from proxy.cli.configuration import configured
 from proxy.cli.pat_at_gate import open_gate_tokens
@@ -66,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
     except WrongUse as error:
         _tell(str(error))
         return 2
-    except (SignInFailed, PatRefused, ChangeRefused, StoreUnavailable, Refusal) as error:
+    except (SignInFailed, PatRefused, ChangeRefused, StoreUnavailable, Unaccountable, Refusal) as error:
         _tell(str(error))
         return 1
 

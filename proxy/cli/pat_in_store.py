@@ -11,8 +11,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from config.settings import Issuer, Settings
+from observability.audit.acts import Acts
+from observability.audit.entries import Act
 from proxy.account.token_pages import wish
-from proxy.account.tokens import NewToken, lifetime_words, new_token
+from proxy.account.tokens import NewToken, lifetime_words, new_token, token_created
+from proxy.cli.command_audit import command_audit
 from proxy.cli.local_issuer import OWNER, local_folder, tell_new_owner
 from proxy.cli.pat_shown import MadeToken, PatRefused, ShownToken, Whose, WrongUse
 from proxy.directory.connect import open_store, open_tokens, removal_policy
@@ -37,18 +40,22 @@ async def open_stored_tokens(settings: Settings, configuration: Path, whose: Who
             stack.push_async_callback(tokens.close)
         except ValueError as error:
             raise WrongUse(str(error)) from error
-        yield StoredPats(settings, configuration, whose, store, tokens)
+        acts = stack.enter_context(command_audit(settings, ("pat",)))
+        yield StoredPats(settings, configuration, whose, store, tokens, acts)
 
 
 class StoredPats:
     """One person's tokens: those of `whose`, else of the local issuer's owner."""
 
-    def __init__(self, settings: Settings, configuration: Path, whose: Whose, store: Store, tokens: TokenStore) -> None:
+    def __init__(
+        self, settings: Settings, configuration: Path, whose: Whose, store: Store, tokens: TokenStore, acts: Acts
+    ) -> None:
         self._settings = settings
         self._configuration = configuration
         self._whose = whose
         self._store = store
         self._tokens = tokens
+        self._acts = acts
 
     async def create(self, name: str, lifetime: int | None, projects: Sequence[str] | None) -> MadeToken:
         limits = self._settings.tokens
@@ -65,7 +72,8 @@ class StoredPats:
         made = new_token(self._local_owner(), wished, now=_now())
         await self._check_projects(made)
         try:
-            await self._tokens.create(made.record, limit=limits.per_owner)
+            async with self._acts.acting(token_created(made.record)):
+                await self._tokens.create(made.record, limit=limits.per_owner)
         except TooManyTokens:
             raise PatRefused(f"[tokens] per_owner gives no more than {limits.per_owner}; revoke one first") from None
         return MadeToken(made.token.text(), _shown(made.record, None), public_url(self._settings))
@@ -88,7 +96,8 @@ class StoredPats:
         return await self._tokens.owned(self._owner())
 
     async def _revoke(self, ids: Sequence[str]) -> None:
-        await self._store.change(revocation(ids, now=_now(), max_stale=self._settings.directory.max_stale))
+        async with self._acts.acting(Act(event="token.revoked", token_ids=tuple(ids))):
+            await self._store.change(revocation(ids, now=_now(), max_stale=self._settings.directory.max_stale))
 
     async def _check_projects(self, made: NewToken) -> None:
         """Raises NotAMember for a project that is not the owner's."""

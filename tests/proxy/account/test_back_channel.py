@@ -15,6 +15,7 @@ import pytest
 
 from proxy.account.back_channel import BackChannel
 from proxy.account.store import SessionStore
+from proxy.accounting import Accounting
 from proxy.desk import Visit
 from proxy.directory.changes import Change, Deed
 from proxy.directory.redis_connection import connection_pool
@@ -343,7 +344,11 @@ async def test_a_logout_that_was_half_carried_out_may_be_told_again(
         pool = connection_pool(redis.settings())
         sessions = kind(pool, clock=time.time, idle=60.0, absolute=60.0)
         clerk = BackChannel(
-            providers={provider.mint.issuer: login_provider}, sessions=sessions, store=store, clock=time.time
+            providers={provider.mint.issuer: login_provider},
+            sessions=sessions,
+            store=store,
+            clock=time.time,
+            accounting=Accounting(None),
         )
         body = b"logout_token=" + provider.logout_token().encode()
         visit = Visit(method="POST", path=PATH, query="", headers=(), body=body)

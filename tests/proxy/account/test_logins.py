@@ -11,6 +11,7 @@ from config.settings import Administrator, Tokens
 from proxy.account.logins import Logins
 from proxy.account.persons import Person
 from proxy.account.tokens import AccountTokens
+from proxy.accounting import Accounting
 from proxy.directory.changes import Change, Deed
 from proxy.directory.model import group, user
 from proxy.directory.snapshot import NOTHING_READ
@@ -94,6 +95,7 @@ async def test_an_administrator_is_one_of_his_own_issuers_people(identity: Ident
         [Administrator(issuer=ISSUER, members=("user:alice", "group:eng"))],
         max_stale=1.0,
         clock=lambda: 0.0,
+        accounting=Accounting(None),
     )
     members = frozenset({user(identity.subject), *map(group, identity.groups)})
     person = Person(identity, members, NOTHING_READ.snapshot)

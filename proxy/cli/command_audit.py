@@ -1,0 +1,102 @@
+"""The audit of a command: what it is about to do is on disk before it does it, in a chain of its own."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import secrets
+import socket
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from importlib.metadata import version
+from pathlib import Path
+
+from config.settings import Settings
+from observability.audit.acts import Acts, NoActs, Told, Unaccountable, named, told_twice
+from observability.audit.entries import Act, content
+from observability.audit.files import chain_name, make_directory, mark_ended
+from observability.audit.housekeeping import Witness
+from observability.audit.segments import Chain, Origin
+from observability.audit.start import first_key
+from observability.audit.subjects import Names
+
+
+@contextmanager
+def command_audit(settings: Settings, command: Sequence[str]) -> Iterator[Acts]:
+    """Where the acts of a command are told, for as long as it runs. Where there is no audit, that is nowhere."""
+    if settings.audit.directory is None:
+        yield NoActs()
+        return
+    audit = CommandAudit(settings, settings.audit.directory, " ".join(command))
+    try:
+        yield audit
+    finally:
+        audit.close()
+
+
+class CommandAudit:
+    """Its chain begins with the first act: a command that only looks leaves none."""
+
+    def __init__(self, settings: Settings, directory: Path, command: str) -> None:
+        key = first_key(settings.audit)
+        now = time.time_ns()
+        name = chain_name("command", now / 1e9, secrets.token_bytes(6))
+        self._names = Names(key, settings.audit.subjects)
+        self._refuses = settings.audit.on_failure == "refuse"
+        self._directory = directory
+        origin = Origin(
+            role="command",
+            host=socket.gethostname(),
+            instance=str(os.getpid()),
+            version=version("saltgate"),
+            command=command,
+            account=_account(),
+        )
+        witness = Witness(directory, name)
+        self._chain = Chain(directory, name, key, origin, wall_ns=time.time_ns, others=witness.heads)
+
+    def acting(self, act: Act) -> AbstractAsyncContextManager[Told]:
+        return told_twice(named(act, self._names), secrets.token_hex(6), self._before, self._after)
+
+    def close(self) -> None:
+        if not self._chain.head.seq:
+            return
+        with suppress(OSError):  # whoever opens an audit here next says how it ended
+            self._chain.close()
+            mark_ended(self._directory, self._chain.name)
+
+    async def _before(self, act: Act) -> None:
+        try:
+            make_directory(self._directory)
+            self._write(act)
+        except OSError as error:
+            why = f"the audit in {self._directory} cannot be written ({error.strerror or error})"
+            if self._refuses:
+                raise Unaccountable(f"{why}, so nothing was changed") from error
+            _warn(f"{why}: this is done and stands nowhere")
+
+    def _after(self, act: Act) -> None:
+        try:
+            self._write(act)
+        except OSError as error:
+            _warn(
+                f"the audit in {self._directory} cannot be written any more ({error.strerror or error}); "
+                "it says that this was begun, and not how it ended"
+            )
+
+    def _write(self, act: Act) -> None:
+        self._chain.append([content(act, time.time_ns())])
+
+
+def _account() -> str:
+    """Who runs the command, as the kernel knows."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
+def _warn(message: str) -> None:
+    sys.stderr.write(f"saltgate: warning: {message}\n")

@@ -1,0 +1,114 @@
+"""Each act of a command is on disk before it is done; where it cannot be, nothing is done."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from typing import Any
+
+import pytest
+
+from observability.audit.chain import ChainKey, chain_key
+from observability.audit.subjects import pseudonym
+from observability.audit.verifying import verify
+from tests.observability.audit.writing import written
+from tests.proxy.cli.place import ISSUER, Place
+
+SECRET = b"fedcba9876543210fedcba9876543210"
+KEY: ChainKey = chain_key("a1", SECRET)
+
+
+@pytest.fixture
+def audited(place: Place) -> Place:
+    """A folder whose configuration has an audit."""
+    (place.folder / "audit-key").write_bytes(SECRET)
+    with_audit(place)
+    assert place.directory("import", str(place.folder / "people.toml")).code == 0
+    return place
+
+
+def with_audit(place: Place, more: str = "") -> None:
+    text = place.configuration.read_text()
+    key = '[[audit.keys]]\nid = "a1"\nsecret = { file = "audit-key" }\n'
+    place.configuration.write_text(f'{text}\n[audit]\ndirectory = "audit"\n{more}{key}')
+
+
+def acts(place: Place) -> list[dict[str, Any]]:
+    """The lines of acts, of all commands so far."""
+    return [line for line in written(place.folder / "audit") if "act" in line]
+
+
+def last(place: Place) -> list[dict[str, Any]]:
+    """Those of the last act: chains of one second sort as it happens."""
+    found = sorted(acts(place), key=lambda line: str(line["ts"]))
+    return [line for line in found if line["act"] == found[-1]["act"]]
+
+
+def test_an_import_tells_what_it_changed_and_who_ran_it(audited: Place) -> None:
+    begun, done = last(audited)
+    assert (begun["event"], begun["state"]) == ("directory.imported", "begun")
+    assert (done["state"], done["workspaces"]) == ("done", ["acme"])
+    opened = written(audited.folder / "audit")[0]
+    assert (opened["event"], opened["role"], opened["command"]) == ("chain.opened", "command", "directory import")
+    assert opened["account"] == getpass.getuser() or os.getuid() == 0
+
+
+def test_each_act_is_told_twice_and_looking_is_none(audited: Place) -> None:
+    before = len(acts(audited))
+    for look in ("show", "export"):
+        assert audited.directory(look).code == 0
+    assert len(acts(audited)) == before
+    for words, event in (
+        (("grant", "acme/apollo", "user:bob"), "directory.granted"),
+        (("revoke", "acme/apollo", "user:bob"), "directory.revoked"),
+        (("block", "user:bob"), "directory.blocked"),
+        (("unblock", "user:bob"), "directory.unblocked"),
+    ):
+        assert audited.directory(*words).code == 0
+        begun, done = last(audited)
+        assert (begun["event"], done["event"], begun["state"], done["state"]) == (event, event, "begun", "done")
+        assert begun["subject"] == done["subject"] == pseudonym(KEY, ISSUER, "bob")
+    assert audited.directory("block", "group:eng").code == 0
+    assert last(audited)[0]["group"] == "eng"
+    verdict = verify(audited.folder / "audit", {"a1": KEY})
+    assert verdict.faults == ()
+
+
+def test_rotations_are_told_without_the_person(audited: Place) -> None:
+    audited.configure(keys=("2026-11", "2027-01"))
+    with_audit(audited)
+    assert audited.rotate("--over", "0s", "--key", "2027-01").code == 0
+    assert [line["event"] for line in last(audited)] == ["keys.rotated"] * 2
+    assert last(audited)[0]["key_id"] == "2027-01"
+    assert audited.rotate("--unit", "user:acme/ares/alice").code == 0
+    begun, done = last(audited)
+    assert (begun["unit"], begun["subject"]) == ("user:acme/ares", pseudonym(KEY, ISSUER, "alice"))
+    assert done["raised"] == ["user:acme/ares"]
+
+
+def test_an_act_that_fails_is_told_as_such(audited: Place) -> None:
+    assert audited.directory("grant", "acme/nothing", "user:bob").code == 1
+    begun, failed = last(audited)
+    assert (begun["state"], failed["state"], failed["error_type"]) == ("begun", "failed", "ChangeRefused")
+
+
+def test_where_the_audit_cannot_be_written_nothing_is_changed(audited: Place) -> None:
+    away = audited.folder / "audit"
+    away.rename(audited.folder / "kept")
+    away.write_text("in the way")
+    answer = audited.directory("grant", "acme/apollo", "user:bob")
+    assert (answer.code, answer.out) == (1, "")
+    assert "so nothing was changed" in answer.err
+    assert "user:bob" not in audited.directory("export").out
+    assert audited.rotate("--over", "0s").code == 1
+
+
+def test_a_policy_to_go_on_does_it_and_says_so(audited: Place) -> None:
+    audited.configure()
+    with_audit(audited, 'on_failure = "continue"\n')
+    away = audited.folder / "audit"
+    away.rename(audited.folder / "kept")
+    away.write_text("in the way")
+    answer = audited.directory("grant", "acme/apollo", "user:bob")
+    assert (answer.code, "stands nowhere" in answer.err) == (0, True)
+    assert "user:bob" in audited.directory("export").out
