@@ -1,7 +1,10 @@
 // What deserves a look, and why. Pure: figures in, reasons out. The bounds are those of the alerts, where these have one.
 const FAILURES = ["engine_failed", "truncated", "engine_timeout", "drained", "gate_error"];
 const FEWEST = 3; // one failure is no trend
+const ENOUGH = 20; // requests, before a rate or a time of theirs says something
 
+// Whether this code, or this outcome, is a failure and no refusal.
+export const isFailure = (name) => FAILURES.includes(name);
 export const failures = (figures) => FAILURES.reduce((sum, name) => sum + (figures.outcomes[name] ?? 0), 0);
 // Whether so many failures are more than what always happens.
 export const isFailing = (figures) => failures(figures) >= FEWEST && failures(figures) / figures.requests >= 0.01;
@@ -12,9 +15,11 @@ const middle = (values) => {
   return sorted.length ? sorted[Math.floor(sorted.length / 2)] : null;
 };
 
-// The last quarter of a window against what was before it: [before, lately], null where one of them is unknown.
-export const turn = (values) => {
-  const at = Math.floor(values.length * 0.75);
+// The last quarter of a window against what was before it: [before, lately], null where one of them is unknown, or says
+// little because there were few requests.
+export const turn = (values, requests) => {
+  const at = Math.floor(values.length * 0.75), sum = (numbers) => numbers.reduce((one, other) => one + other, 0);
+  if (sum(requests.slice(0, at)) < ENOUGH || sum(requests.slice(at)) < ENOUGH) return null;
   const before = middle(values.slice(0, at)), lately = middle(values.slice(at));
   return before === null || lately === null ? null : [before, lately];
 };
@@ -27,13 +32,14 @@ export const reasons = (figures) => {
   if (refused >= FEWEST && refused / requests >= 0.2) found.push({ kind: "refused", grade: "watch", weight: 1 + refused / requests, share: refused / requests });
   const reuse = fall(figures);
   if (reuse) found.push({ kind: "reuse_fell", grade: "watch", weight: 2 + reuse.from - reuse.to, ...reuse });
-  const times = turn(figures.points.ttft_p95);
+  const times = turn(figures.points.ttft_p95, figures.points.requests);
   if (times && times[1] >= 2 * times[0] && times[1] >= 0.5) found.push({ kind: "slower", grade: "watch", weight: 2 + Math.min(times[1] / times[0] / 10, 0.9), from: times[0], to: times[1] });
   return found.sort((a, b) => b.weight - a.weight);
 };
 // Reuse that fell to less than half: within the window, or against the window before it.
 const fall = (figures) => {
-  const ways = [turn(figures.points.reuse_rate), [figures.reuse_rate_before ?? null, figures.reuse_rate ?? null]];
+  const whole = figures.requests < ENOUGH ? null : [figures.reuse_rate_before ?? null, figures.reuse_rate ?? null];
+  const ways = [turn(figures.points.reuse_rate, figures.points.requests), whole];
   for (const way of ways) if (way && way[0] !== null && way[1] !== null && way[0] >= 0.2 && way[1] < way[0] / 2) return { from: way[0], to: way[1] };
   return null;
 };

@@ -1,6 +1,6 @@
 // The strip of figures at the top of a page: what is seen in three seconds.
 import { attribute, el, miniColumns, miniHeat, miniTimes, svg, text } from "./draw.js";
-import { border, failures, isFailing, refusals, requestsPerMinute, rung } from "./judge.js";
+import { border, failures, isFailing, isFailure, refusals, requestsPerMinute, rung } from "./judge.js";
 import { compact, count, day, duration, percentagePoints, rate, share, UNKNOWN } from "./numbers.js";
 import { say, sayCount, sayNamed } from "./words.js";
 
@@ -13,6 +13,7 @@ const tile = (name, mini = null, ...extra) => {
 
 const change = (now, before) => {
   if (now === null || before === null || now === undefined || before === undefined) return "";
+  if (Math.abs(now - before) < 0.005) return say("tile.reuse.same");
   return say("tile.reuse.change", { points: percentagePoints(now - before) });
 };
 
@@ -46,7 +47,7 @@ export const strip = (gate) => {
       const fails = failures(figures);
       failed.set(count(fails), figures.requests ? say("tile.failed.sub", { share: share(fails / figures.requests) }) : "");
       attribute(failed.node, "data-grade", isFailing(figures) ? "bad" : null);
-      refused.set(count(refusals(figures)), codes.filter((each) => each.count > 0).slice(0, 2).map((each) => `${each.code} ${count(each.count)}`).join(", "));
+      refused.set(count(refusals(figures)), codes.filter((each) => each.count > 0 && !isFailure(each.code)).slice(0, 2).map((each) => `${each.code} ${count(each.count)}`).join(", "));
       saved.mini.update(figures.reuse_rate);
       for (const each of [requests, times, reuse]) each.mini.update(figures.points);
       if (gate) updateBorder(borders, shield, alarms, now, engines);

@@ -36,7 +36,7 @@ CAST: Final = (
 
 def overview(window: str, *, now: float = NOW, cast: Sequence[tuple[Any, ...]] = CAST) -> Json:
     """GET /api/overview."""
-    step = WINDOW_SECONDS[window] / POINTS
+    step = WINDOW_SECONDS[window] // POINTS
     found: dict[str, list[Json]] = {}
     for workspace, project, *kind in cast:
         found.setdefault(workspace, []).append({"project": project, **figures(workspace, project, *kind, step=step)})
@@ -47,12 +47,13 @@ def overview(window: str, *, now: float = NOW, cast: Sequence[tuple[Any, ...]] =
         "step": step,
         "since": now - 90_000,
         "gate": {
-            "version": "0.1.0", "workers": 4, "ready": True, "waits_for": [], "waiting": 3, "kept_in": "redis",
-            "open_streams": sum(each["open_streams"] for each in workspaces),
+            "version": "0.1.0", "workers": 4, "ready": True, "waits_for": [], "untold": 0, "waiting": 3,
+            "kept_in": "redis", "open_streams": sum(each["open_streams"] for each in workspaces),
         },
         "total": together([part for parts in found.values() for part in parts]),
         "workspaces": workspaces,
         "other": None,
+        "unscoped": None,
         "refusals": refused(workspaces),
         "alarms": [{"check": "salt_in_answer", "count": 0, "last": None}],
         "engines": [
@@ -75,7 +76,7 @@ def scope(
     kind = next((rest for w, p, *rest in cast if (w, p) == (workspace, project)), None)
     if kind is None:
         return None
-    step = WINDOW_SECONDS[window] / POINTS
+    step = WINDOW_SECONDS[window] // POINTS
     own = figures(workspace, project, *kind, step=step)
     small = {key: value for key, value in own.items() if key != "points"}
     models = [{"model": "qwen3-32b", **part(small, 0.82)}, {"model": "qwen3-coder-30b", **part(small, 0.18)}]
@@ -167,7 +168,7 @@ def together(parts: Sequence[Json]) -> Json:
 
 def part(whole: Json, ratio: float) -> Json:
     scaled = {name: round(value * ratio) for name, value in whole.items() if isinstance(value, int)}
-    return {**whole, **scaled, "ttft_p50": round((whole["ttft_p50"] or 0) * (0.8 + ratio / 2), 4)}
+    return {**whole, **scaled, "points": None, "ttft_p50": round((whole["ttft_p50"] or 0) * (0.8 + ratio / 2), 4)}
 
 
 def refused(parts: Sequence[Json]) -> list[Json]:
@@ -239,7 +240,10 @@ def weighted(values: Sequence[float | None], weights: Sequence[float]) -> float 
 
 def many(scopes: int) -> Sequence[tuple[Any, ...]]:
     """A cast of so many projects, ten a workspace."""
-    return [(f"customer-{n // 10:03}", f"project-{n % 10}", *CAST[n % len(CAST)][2:]) for n in range(scopes)]
+    return [
+        (f"customer-{n // 10:03}", f"project-{n % 10}", CAST[n % len(CAST)][2] / 50, *CAST[n % len(CAST)][3:])
+        for n in range(scopes)
+    ]
 
 
 def find(scopes: Mapping[tuple[str, str], Json], request_id: str) -> Json | None:

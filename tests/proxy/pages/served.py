@@ -8,7 +8,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from aiohttp import web
 
@@ -18,11 +18,22 @@ from tests.proxy.pages import figures
 Json = dict[str, Any]
 
 
+class Told(Protocol):
+    """Whoever knows what the admin listener would answer."""
+
+    def overview(self, window: str) -> Json: ...
+
+    def scope(self, workspace: str, project: str, window: str) -> Json | None: ...
+
+    def request(self, request_id: str) -> Json | None: ...
+
+
 @dataclass
 class Desk:
     """What the next answers are. A test changes it while the page looks."""
 
     cast: Any = figures.CAST
+    told: Told | None = None  # instead of `cast`
     now: float = figures.NOW
     refusal: tuple[int, Json] | None = None  # instead of any data
     down: bool = False  # connections break
@@ -59,15 +70,22 @@ def _application(desk: Desk) -> web.Application:
         return _asset(desk, request.match_info["name"])
 
     async def overview(request: web.Request) -> web.Response:
-        return await _data(desk, request, figures.overview(request.query["window"], now=desk.now, cast=desk.cast))
+        window = request.query["window"]
+        if desk.told is not None:
+            return await _data(desk, request, desk.told.overview(window))
+        return await _data(desk, request, figures.overview(window, now=desk.now, cast=desk.cast))
 
     async def scope(request: web.Request) -> web.Response:
         workspace, project = request.match_info["workspace"], request.match_info["project"]
+        if desk.told is not None:
+            return await _data(desk, request, desk.told.scope(workspace, project, request.query["window"]))
         return await _data(
             desk, request, figures.scope(workspace, project, request.query["window"], now=desk.now, cast=desk.cast)
         )
 
     async def one(request: web.Request) -> web.Response:
+        if desk.told is not None:
+            return await _data(desk, request, desk.told.request(request.match_info["request_id"]))
         found = {(w, p): figures.scope(w, p, "1h", now=desk.now, cast=desk.cast) or {} for w, p, *_ in desk.cast[:20]}
         return await _data(desk, request, figures.find(found, request.match_info["request_id"]))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import pytest
 
@@ -33,6 +34,30 @@ async def test_three_seconds_tell_what_matters(chromium: Chromium, desk: Desk) -
     assert await somebody.page.asked("document.querySelectorAll('.scopes tbody path[d]').length") > 50
     assert somebody.complaints() == []
     assert await somebody.page.asked("violations") == []
+
+
+async def test_a_few_requests_are_no_trend(chromium: Chromium, desk: Desk) -> None:
+    """Nineteen in the last quarter: each looks as if reuse had fallen and times had risen."""
+    requests = [1] * 59 + [5]
+    points = {
+        "requests": requests,
+        "failed": [0] * 60,
+        "reuse_rate": [0.8] * 45 + [0.1] * 15,
+        "ttft_p50": [0.1] * 45 + [1.0] * 15,
+        "ttft_p95": [0.2] * 45 + [2.0] * 15,
+    }
+
+    def few(data: Json) -> Json:
+        for workspace in data["workspaces"]:
+            for project in workspace["projects"]:
+                project |= {"points": points, "requests": 64, "outcomes": {"ok": 64}, "reuse_rate_before": 0.7}
+        return data
+
+    desk.change = few
+    somebody = await look(chromium, desk)
+    assert await somebody.see(".lead") == "Nothing stands out."
+    requests[-1] = 6
+    await somebody.page.until("document.querySelector('.lead').textContent === '12 projects want a look.'")
 
 
 async def test_new_data_shows_in_place(chromium: Chromium, desk: Desk) -> None:
@@ -105,7 +130,7 @@ async def test_nothing_happened_yet(chromium: Chromium, desk: Desk) -> None:
     assert await somebody.see(".tile-saved .tile-value") == UNKNOWN
     assert await somebody.see(".tile-open .tile-value") == "0"
     assert not await somebody.page.asked("document.querySelector('.scopes').checkVisibility()")
-    assert "Nothing was refused." in await somebody.page.text()
+    assert "There were none." in await somebody.page.text()
 
 
 async def test_an_alarm_cannot_be_missed(chromium: Chromium, desk: Desk) -> None:
@@ -170,8 +195,24 @@ async def test_the_worst_is_said_in_one_sentence(chromium: Chromium, desk: Desk,
     assert await somebody.see(".lead") == sentence
 
 
+@dataclass(frozen=True, slots=True)
+class Once:
+    """The same overview again and again: a thousand scopes are not made in a moment."""
+
+    data: Json
+
+    def overview(self, window: str) -> Json:
+        return self.data
+
+    def scope(self, workspace: str, project: str, window: str) -> Json | None:
+        return None
+
+    def request(self, request_id: str) -> Json | None:
+        return None
+
+
 async def test_a_thousand_scopes_for_a_day(chromium: Chromium, desk: Desk) -> None:
-    desk.cast = figures.many(1000)
+    desk.told = Once(figures.overview("24h", cast=figures.many(1000)))
     somebody = await look(chromium, desk, "/?window=24h")
     assert await somebody.page.asked(ROWS) == 40
     assert await somebody.see(".card > .quiet") == "Show all 1,100 rows"
