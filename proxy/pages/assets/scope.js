@@ -5,7 +5,7 @@ import { attribute, el, keyed, text } from "./draw.js";
 import { chosenWindow, notice, requestAddress, rowKeys, showAlarms, showFoot } from "./frame.js";
 import { reasons } from "./judge.js";
 import { clock, compact, count, duration, fineClock, share, UNKNOWN } from "./numbers.js";
-import { reasonText } from "./scopes.js";
+import { reasonText } from "./reasons.js";
 import { strip } from "./tiles.js";
 import { bars, drawBars, drawLegend, extentOf, legend } from "./waterfall.js";
 import { say, sayCount, sayNamed } from "./words.js";

@@ -3,6 +3,7 @@ import { attribute, el, HEATS, heatOf, keyed, miniColumns, miniHeat, miniTimes, 
 import { rowKeys, scopeAddress } from "./frame.js";
 import { failures, isFailing, reasons } from "./judge.js";
 import { compact, count, duration, percentagePoints, share } from "./numbers.js";
+import { reasonText } from "./reasons.js";
 import { say, sayCount } from "./words.js";
 
 const FIRST = 40; // rows that are drawn before somebody asks for all
@@ -172,10 +173,4 @@ const drawCharts = (part) => {
   const points = part.late?.figures.points;
   part.late = null;
   if (points) for (const each of [part.columns, part.times, part.heat]) each.update(points);
-};
-
-export const reasonText = ({ kind, share: part, from, to }) => {
-  if (kind === "reuse_fell") return say("reason.reuse_fell", { from: share(from), to: share(to) });
-  if (kind === "slower") return say("reason.slower", { from: duration(from), to: duration(to) });
-  return say(`reason.${kind}`, { share: share(part) });
 };

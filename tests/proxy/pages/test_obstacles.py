@@ -93,6 +93,16 @@ async def test_all_pages_come_from_here_and_break_no_policy(chromium: Chromium, 
     assert [said for said in somebody.complaints() if "404" not in said] == []
 
 
+@pytest.mark.parametrize("language", ["en", "ja"])
+@pytest.mark.parametrize(("path", "until"), [("/", DRAWN), ("/scopes/acme/hermes", DRAWN_SCOPE)])
+async def test_a_page_is_small(chromium: Chromium, desk: Desk, path: str, until: str, language: str) -> None:
+    """All that it loads but the data, uncompressed."""
+    somebody = await look(chromium, desk, path, until, language=language)
+    loaded = "[...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')]"
+    size = f"{loaded}.filter((e) => !e.name.includes('/api/')).reduce((sum, e) => sum + e.encodedBodySize, 0)"
+    assert 60_000 < await somebody.page.asked(size) < 100_000
+
+
 async def test_the_policy_would_stop_what_a_script_wrote_as_markup(chromium: Chromium, desk: Desk) -> None:
     """So that the test above means something: the same page, and one who tries."""
     somebody = await look(chromium, desk)
