@@ -56,5 +56,6 @@ const date = (options) => {
 export const clock = shown(date({ hour: "2-digit", minute: "2-digit", hour12: false }));
 export const fineClock = shown(date({ hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false }));
 export const dateTime = shown(date({ dateStyle: "medium", timeStyle: "medium", hour12: false }));
+export const moment = shown(date({ dateStyle: "medium", timeStyle: "short", hour12: false }));
 export const day = shown(date({ dateStyle: "medium" }));
 export const timeZone = new Intl.DateTimeFormat(language).resolvedOptions().timeZone;

@@ -2,7 +2,7 @@
 import { el, keyed, text } from "./draw.js";
 import { chosenWindow, notice, showAlarms, showFoot } from "./frame.js";
 import { rung } from "./judge.js";
-import { clock, count } from "./numbers.js";
+import { count, moment } from "./numbers.js";
 import { scopeTable } from "./scopes.js";
 import { strip } from "./tiles.js";
 import { say, sayCount, sayNamed } from "./words.js";
@@ -29,7 +29,7 @@ export const open = (main) => {
     engines.fill(data.engines, (engine) => `${engine.engine} ${engine.replica}`, drawEngine, updateEngine);
     codes.fill(data.refusals.filter((each) => each.count > 0), (each) => each.code, drawCode, updateCode);
     const { version, workers, kept_in: keptIn } = data.gate;
-    showFoot([`saltgate ${version}`, sayCount("foot.workers", workers, { count: count(workers) }), sayNamed("foot.kept", keptIn), ...(data.gate.untold ? [sayCount("foot.untold", data.gate.untold, { count: count(data.gate.untold) })] : []), say("foot.since", { time: clock(data.since) })]);
+    showFoot([`saltgate ${version}`, sayCount("foot.workers", workers, { count: count(workers) }), sayNamed("foot.kept", keptIn), ...(data.gate.untold ? [sayCount("foot.untold", data.gate.untold, { count: count(data.gate.untold) })] : []), say("foot.since", { time: moment(data.since) })]);
   };
 };
 

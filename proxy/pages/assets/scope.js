@@ -4,7 +4,7 @@ import { badge, details } from "./details.js";
 import { attribute, el, keyed, text } from "./draw.js";
 import { chosenWindow, notice, requestAddress, rowKeys, showAlarms, showFoot } from "./frame.js";
 import { reasons } from "./judge.js";
-import { clock, compact, count, duration, fineClock, share, UNKNOWN } from "./numbers.js";
+import { compact, count, duration, fineClock, moment, share, UNKNOWN } from "./numbers.js";
 import { reasonText } from "./reasons.js";
 import { strip } from "./tiles.js";
 import { bars, drawBars, drawLegend, extentOf, legend } from "./waterfall.js";
@@ -36,7 +36,7 @@ export const scopePage = (workspace, project) => ({
       models.fill(data.models, (each) => each.model);
       codes.fill(data.refusals.filter((each) => each.count > 0), (each) => each.code);
       recent.update(data.recent);
-      showFoot([say("foot.since", { time: clock(data.since) })]);
+      showFoot([say("foot.since", { time: moment(data.since) })]);
     };
   },
 });

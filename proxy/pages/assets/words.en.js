@@ -43,7 +43,7 @@ export default {
   "alarm.title": "Border alarm",
   "alarm.line.one": "{check}: {count} time, last at {last}",
   "alarm.line.other": "{check}: {count} times, last at {last}",
-  "alarm.step": "Something may have crossed the border between scopes. Begin with the runbook, \"the border\".",
+  "alarm.step": "Something may have crossed the border between scopes. Begin with the runbook, \"An alarm\".",
   "alarm.tab": "Alarm! {title}",
   "check.salt_in_answer": "A salt stood in an engine's answer",
   "check.engine_proof_failed": "An engine failed the proof that it keeps scopes apart",

@@ -43,7 +43,7 @@ export default {
   "alarm.title": "境界アラーム",
   "alarm.line.one": "{check}：{count} 回（最終 {last}）",
   "alarm.line.other": "{check}：{count} 回（最終 {last}）",
-  "alarm.step": "スコープ間の境界を越えた可能性があります。まず運用手順書（runbook）の境界の項を確認してください。",
+  "alarm.step": "スコープ間の境界を越えた可能性があります。まず運用手順書（compose/runbook.md）の「An alarm」の項を確認してください。",
   "alarm.tab": "警報 {title}",
   "check.salt_in_answer": "エンジンの応答にソルトが含まれていた",
   "check.engine_proof_failed": "エンジンが分離の実証に失敗した",
