@@ -6,7 +6,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Compiled tests are kept: the second run begins sooner.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup provider browser prometheus test processes bench telemetry-cost phoenix bench-tools litellm soak sequence fuzz fuzz-tokens lint engine demo lock reference pictures
+.PHONY: help setup provider browser prometheus test processes bench telemetry-cost phoenix bench-tools litellm soak scrape-cost sequence fuzz fuzz-tokens lint engine demo lock reference pictures
 
 help:
 	@echo "make setup      the virtual environment, from the lock"
@@ -18,6 +18,7 @@ help:
 	@echo "make bench      CPU per request and event beside nginx, Envoy and others (make bench ARGS=--quick: 2 minutes)"
 	@echo "make litellm    LiteLLM in an environment of its own, to be measured by make bench, too (0.8 GB)"
 	@echo "make soak       a whole gate under leaving people, slow readers and dying engines for 30 minutes"
+	@echo "make scrape-cost  what metrics cost each request, and a scrape with 20,000 scopes (a minute)"
 	@echo "make sequence   10 million events through a gate: none lost, doubled, out of order (7 minutes)"
 	@echo "make lint       ruff, mypy, import contracts"
 	@echo "make engine     the tests against a real vLLM on the CPU (downloads about 1 GB once)"
@@ -75,6 +76,9 @@ telemetry-cost: setup
 
 soak: setup
 	$(BIN)/python -m tests.bench.soak $(ARGS)
+
+scrape-cost: setup
+	$(BIN)/python -m tests.bench.scrape $(ARGS)
 
 sequence: setup
 	$(BIN)/python -m tests.bench.sequence $(ARGS)

@@ -401,7 +401,7 @@ def _telemetry(parts: Parts) -> Iterator[Fault]:
 
 def _metrics(parts: Parts) -> Iterator[Fault]:
     if parts.metrics is not None:
-        yield from faults_of_metrics(parts.metrics, parts.keys)
+        yield from faults_of_metrics(parts.metrics, parts.keys, parts.telemetry)
 
 
 def _audit(parts: Parts) -> Iterator[Fault]:

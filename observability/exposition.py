@@ -11,9 +11,9 @@ from typing import Final
 
 from observability.counted import Exemplar, State
 from observability.families import ACTIVE_STREAMS, FAMILIES, Family
-from observability.layouts import LAYOUTS, MODEL, SCOPE, Labels, Layout, Number, Part
-from observability.naming import escaped, plain
-from observability.totals import Total, Totals
+from observability.label_text import escaped, label_text
+from observability.layouts import LAYOUTS, Labels, Layout, Number, Part
+from observability.totals import Total, Totals, is_there
 
 PROMETHEUS_TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS_TEXT: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -52,7 +52,9 @@ def exposition(totals: Totals, states: States, *, open_metrics: bool) -> Iterato
         for start in range(0, len(there), PIECE_ROWS):
             piece = there[start : start + PIECE_ROWS]
             yield "".join([part.text(total, exemplars=open_metrics) for total in piece for part in parts])
-        yield "".join([_sample(family.name, plain(family.labels, labels), value) for labels, value in told.items()])
+        yield "".join(
+            [_sample(family.name, label_text(family.labels, labels), value) for labels, value in told.items()]
+        )
     if open_metrics:
         yield "# EOF\n"
 
@@ -63,17 +65,14 @@ class _PartText:
     def __init__(self, layout: Layout, part: Part) -> None:
         family = part.family
         self._part = part
-        # Without a model nothing is born: a request that ended before its model was confirmed has no tokens to tell.
-        self._needs_model = layout in (SCOPE, MODEL)
         self._name = family.name
-        self._own = plain(family.labels[len(layout.labels) :], part.own)
+        self._own = label_text(family.labels[len(layout.labels) :], part.own)
         self._bounds = (*(f'le="{float(bound)!r}"' for bound in family.buckets), 'le="+Inf"')
         self._is_histogram = family.kind == "histogram"
 
     def text(self, total: Total, *, exemplars: bool) -> str:
         numbers, part = total.numbers, self._part
-        is_born = part.is_born and not (self._needs_model and not total.labels[-1])
-        if not is_born and not any(numbers[part.at : part.end]):
+        if not is_there(part, total):
             return ""
         labels = f"{total.text},{self._own}" if total.text and self._own else total.text or self._own
         if not self._is_histogram:

@@ -185,11 +185,11 @@ DIRECTORY_CONFIRMED: Final = Family(
 DIRECTORY_READS: Final = Family(
     names.DIRECTORY_READS,
     "counter",
-    "Readings of the whole directory by a worker, good ones and failed ones.",
+    "ok: a worker read the whole directory, at its start or after a change; failed: it could not ask.",
     ("result",),
 )
 SCOPE_LOOKUPS: Final = Family(
-    names.SCOPE_LOOKUPS, "counter", "Scopes of requests: remembered (hit), or selected from the directory (miss).",
+    names.SCOPE_LOOKUPS, "counter", "Look-ups of a scope: remembered (hit), or selected from the directory (miss).",
     ("result",),
 )  # fmt: skip
 TOKEN_LOOKUPS: Final = Family(
@@ -250,7 +250,7 @@ CERTIFICATE_USABLE: Final = Family(
 )  # fmt: skip
 EVENT_LOOP_LAG: Final = Family(
     names.EVENT_LOOP_LAG_SECONDS, "histogram",
-    "How late a worker's event loop comes to what is due, looked at ten times a second: streams wait as long.",
+    "How late a worker's event loop comes to what is due, looked at ten times a second. Streams wait as long.",
     (), STAGE_BUCKETS,
 )  # fmt: skip
 EVENT_LOOP_LAG_MAX: Final = Family(

@@ -24,13 +24,14 @@ class Part:
     """One series of a row: its numbers begin at `at`. `own` are the label values that it has beside the row's.
 
     `is_born`: it is there, at zero, from the row's birth on, because Prometheus takes the first value of a series for
-    no increase. Else it comes with its first count.
+    no increase; where it `needs_model`, only in a row with a model. Else it comes with its first count.
     """
 
     family: Family
     own: Labels
     at: int
     is_born: bool
+    needs_model: bool
 
     @property
     def end(self) -> int:
@@ -48,7 +49,7 @@ class Layout:
         placed: list[Part] = []
         at = 0
         for family, own, is_born in parts:
-            placed.append(Part(family, own, at, is_born))
+            placed.append(Part(family, own, at, is_born, labels[-1:] == ("model",)))
             at = placed[-1].end
         self.parts = tuple(placed)
         self.width = at

@@ -52,6 +52,7 @@ class Metrics:
 
     `drops` gives for each signal (`spans`, `logs`) how many were lost so far. `rules` are the isolation rules that may
     match: no other name is counted. `traced` says whether the request's trace is kept: only such a one is an exemplar.
+    Between two looks at most so many scopes' and models' rows are held; whatever is over that counts under `__other__`.
     """
 
     def __init__(
@@ -61,7 +62,11 @@ class Metrics:
         drops: Mapping[str, Callable[[], int]],
         rules: Sequence[str] = (),
         traced: Callable[[Record], bool] = _no_trace,
+        most_scopes: int = MOST_SCOPE_ROWS,
+        most_models: int = MOST_MODEL_ROWS,
     ) -> None:
+        self._most_scopes = most_scopes
+        self._most_models = most_models
         self._drops = dict(drops)
         self._rules = frozenset(rules)
         self._traced = traced
@@ -194,6 +199,21 @@ class Metrics:
         self._set(families.CERTIFICATE_EXPIRY, (), not_after)
         self._set(families.CERTIFICATE_USABLE, (), float(usable))
 
+    def lookups(self, family: Family, *, hits: int, misses: int) -> None:
+        """So many look-ups of that family there were so far."""
+        self._count_so_far(family, ("hit",), hits)
+        self._count_so_far(family, ("miss",), misses)
+
+    def jwks_refreshed(self, issuer: str, *, fetched: int, failed: int) -> None:
+        """So often the issuer's keys were fetched so far, and could not be."""
+        self._count_so_far(families.JWKS_REFRESH, (issuer, "ok"), fetched)
+        self._count_so_far(families.JWKS_REFRESH, (issuer, "failed"), failed)
+
+    def directory_read(self, *, read: int, failed: int) -> None:
+        """So often the directory was read so far, and could not be asked."""
+        self._count_so_far(families.DIRECTORY_READS, ("ok",), read)
+        self._count_so_far(families.DIRECTORY_READS, ("failed",), failed)
+
     def loop_lag(self, seconds: float, latest: float) -> None:
         """So late came the event loop just now; `latest` is the latest of about a minute."""
         _observe(self._row(families.EVENT_LOOP_LAG), 0, STAGE_BUCKETS, seconds)
@@ -211,9 +231,11 @@ class Metrics:
         own, self._own = self._own, {name: {} for name in OWN}
         exemplars, self._exemplars = self._exemplars, {}
         for layout, rows in ((SCOPE, scopes), (MODEL, models), *((OWN[name], rows) for name, rows in own.items())):
-            labels = list(rows)  # the first first: they have the best claim to series of their own
-            for start in range(0, len(labels), PIECE_ROWS):
-                yield Counted([_taken(layout, rows, labels[start : start + PIECE_ROWS], exemplars)])
+            waiting = list(reversed(rows))
+            while waiting:
+                # The first first: they have the best claim to series of their own.
+                some = [waiting.pop() for _ in range(min(PIECE_ROWS, len(waiting)))]
+                yield Counted([_taken(layout, rows, some, exemplars)])
         yield Counted([], [*self._told_states()])
 
     def _told_states(self) -> Iterator[State]:
@@ -224,12 +246,14 @@ class Metrics:
 
     def _exemplify(self, record: Record, outcome: Outcome, scope: Labels, model: Labels) -> None:
         """The request as an example of the buckets that it was counted in."""
-        trace_id, time = f"{record.trace_id:032x}", record.wall_ns(record.ended_ns) / 1e9
 
         def is_example(labels: Labels, at: int, buckets: tuple[float, ...], seconds: float | None) -> None:
-            if seconds is not None:
-                at += bisect_left(buckets, seconds)
-                self._exemplars_of(labels)[at] = Exemplar(at, trace_id, seconds, time)
+            if seconds is None:
+                return
+            at += bisect_left(buckets, seconds)
+            known = self._exemplars_of(labels)
+            if at not in known:  # the first of each look is as good as any
+                known[at] = Exemplar(at, f"{record.trace_id:032x}", seconds, record.wall_ns(record.ended_ns) / 1e9)
 
         is_example(model, _DURATION[outcome], MODEL_BUCKETS, record.duration_seconds)
         if not record.stream:
@@ -256,7 +280,7 @@ class Metrics:
         scoped = record.workspace is not None and record.project is not None
         key = (record.workspace or "", record.project or "", model) if scoped else ("", "", model)
         if key not in self._scopes:
-            if len(self._scopes) >= MOST_SCOPE_ROWS:
+            if len(self._scopes) >= self._most_scopes:
                 key = (OTHER, OTHER, model)
             self._scopes.setdefault(key, SCOPE.zeros())
         return key
@@ -265,7 +289,7 @@ class Metrics:
         """The label under which the model counts; its row is there."""
         key = (record.model or "",)
         if key not in self._models:
-            if len(self._models) >= MOST_MODEL_ROWS:
+            if len(self._models) >= self._most_models:
                 key = (OTHER,)
             self._models.setdefault(key, MODEL.zeros())
         return key
@@ -273,7 +297,7 @@ class Metrics:
     def _opened(self, record: Record, change: int) -> None:
         """So many more streams of the record's model are open. It is called the same at the stream's end."""
         model = record.model or ""
-        if model not in self._streams and len(self._streams) >= MOST_MODEL_ROWS:
+        if model not in self._streams and len(self._streams) >= self._most_models:
             model = OTHER
         self._streams[model] = self._streams.get(model, 0) + change
 

@@ -7,16 +7,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from observability.layouts import Labels
 from observability.names import OTHER
 
 PSEUDONYM_CHARACTERS: Final = 12
 
-Naming = Callable[[tuple[str, ...], tuple[str, ...]], str]
-"""Label names and values, as the text formats write them between the braces."""
+Naming = Callable[[Labels], Labels]
+"""The label values of a scope's row, as they are shown."""
 
 
-def plain(names: tuple[str, ...], values: tuple[str, ...]) -> str:
-    return ",".join([f'{name}="{escaped(value)}"' for name, value in zip(names, values, strict=True)])
+def plain(labels: Labels) -> Labels:
+    """By their names."""
+    return labels
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,19 +29,14 @@ class Pseudonyms:
 
     key: bytes = field(repr=False)
 
-    def __call__(self, names: tuple[str, ...], values: tuple[str, ...]) -> str:
-        if names[:2] != ("workspace", "project") or values[0] in _NOBODY:
-            return plain(names, values)
-        workspace, project, *rest = values
-        return plain(names, (self._of(workspace), self._of(f"{workspace}/{project}"), *rest))
+    def __call__(self, labels: Labels) -> Labels:
+        workspace, project, model = labels
+        if workspace in _NOBODY:
+            return labels
+        return self._of(workspace), self._of(f"{workspace}/{project}"), model
 
     def _of(self, name: str) -> str:
         return hmac.digest(self.key, name.encode(), "sha256").hex()[:PSEUDONYM_CHARACTERS]
 
 
 _NOBODY: Final = frozenset({"", OTHER})
-
-
-def escaped(text: str) -> str:
-    """As a label's value: both text formats escape alike."""
-    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')

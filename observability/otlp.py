@@ -132,8 +132,14 @@ def collector(settings: settings.Telemetry, monotonic: Callable[[], float]) -> C
     """That of the settings; None where there is none. Raises ValueError if a line of the headers' secret is none."""
     if settings.otlp_endpoint is None:
         return None
-    address = settings.otlp_endpoint.rstrip("/")
-    return Collector(address, _headers(settings), _context(address, settings.otlp_ca), monotonic)
+    headers = None if settings.otlp_headers is None else settings.otlp_headers.value
+    return collector_at(settings.otlp_endpoint, headers, settings.otlp_ca, monotonic)
+
+
+def collector_at(endpoint: str, headers: bytes | None, ca: Path | None, monotonic: Callable[[], float]) -> Collector:
+    """`headers` are lines, each of a header. Raises ValueError if one is none."""
+    address = endpoint.rstrip("/")
+    return Collector(address, _headers(headers), _context(address, ca), monotonic)
 
 
 def _context(address: str, ca: Path | None) -> ssl.SSLContext | None:
@@ -144,12 +150,10 @@ def _context(address: str, ca: Path | None) -> ssl.SSLContext | None:
     return context
 
 
-def _headers(settings: settings.Telemetry) -> dict[str, str]:
+def _headers(lines: bytes | None) -> dict[str, str]:
     """The headers of an export. A line that is none is named by its number, for its content is a secret."""
-    if settings.otlp_headers is None:
-        return {}
     headers: dict[str, str] = {}
-    for number, line in enumerate(settings.otlp_headers.value.decode("latin-1").splitlines(), start=1):
+    for number, line in enumerate((lines or b"").decode("latin-1").splitlines(), start=1):
         name, colon, value = line.partition(":")
         if not line.strip():
             continue

@@ -65,6 +65,10 @@ class Telemetry:
         if self._export is not None and (kept := why_kept(record, self._slow)) is not None:
             write_spans(record, kept, self._wording, self._tracer, self._export.ids)
 
+    def keeps(self, record: Record) -> bool:
+        """Whether the spans of a record that has ended are exported."""
+        return self._export is not None and why_kept(record, self._slow) is not None
+
     def dropped(self) -> int:
         """How many spans were lost so far: the queue was full, or the collector did not take them."""
         return 0 if self._export is None else self._export.backlog.dropped()

@@ -16,7 +16,8 @@ from typing import Final, Generic, TypeVar
 from observability import families
 from observability.counted import Counted, Exemplar, Row, State
 from observability.families import Family
-from observability.layouts import LAYOUTS, MODEL, OWN, SCOPE, Labels, Layout, Number
+from observability.label_text import label_text
+from observability.layouts import LAYOUTS, MODEL, OWN, SCOPE, Labels, Layout, Number, Part
 from observability.names import OTHER, OUTCOMES
 from observability.naming import Naming, plain
 
@@ -37,15 +38,24 @@ class Bounds:
 
 @dataclass(slots=True)
 class Total:
-    """A row's numbers since `born`, Unix seconds. `text` are its labels as the exposition formats write them;
-    `exemplars` are by the place of their bucket.
+    """A row's numbers since `born`, Unix seconds. `shown` are its labels as they are told outside, `text` the same as
+    the exposition formats write them; `exemplars` are by the place of their bucket.
     """
 
     labels: Labels
+    shown: Labels
     text: str
     numbers: list[Number]
     born: float
     exemplars: dict[int, Exemplar] = field(default_factory=dict)
+
+
+def is_there(part: Part, total: Total) -> bool:
+    """Whether the row has this series. Without a model none is born: a request that ended before its model was
+    confirmed has no tokens to tell.
+    """
+    is_born = part.is_born and not (part.needs_model and not total.labels[-1])
+    return is_born or any(total.numbers[part.at : part.end])
 
 
 class Totals:
@@ -65,6 +75,7 @@ class Totals:
         self._naming = naming
         self._monotonic = monotonic
         self._wall_clock = wall_clock
+        self.born = wall_clock()
         self._scopes: _Admitted[dict[str, Total]] = _Admitted()
         self._models: _Admitted[Total] = _Admitted()
         self._own: dict[str, dict[Labels, Total]] = {key: {} for key in LAYOUTS}
@@ -115,9 +126,9 @@ class Totals:
     def rename(self, naming: Naming) -> None:
         """From now on scopes are called so."""
         self._naming = naming
-        for layout in LAYOUTS.values():
-            for total in self.rows(layout):
-                total.text = naming(layout.labels, total.labels)
+        for total in self.rows(SCOPE):
+            total.shown = naming(total.labels)
+            total.text = label_text(SCOPE.labels, total.shown)
 
     def _total(self, layout: Layout, row: Row, now: float) -> Total:
         if layout is SCOPE:
@@ -178,7 +189,8 @@ class Totals:
         return total
 
     def _new(self, layout: Layout, labels: Labels) -> Total:
-        return Total(labels, self._naming(layout.labels, labels), layout.zeros(), self._wall_clock())
+        shown = self._naming(labels) if layout is SCOPE else labels
+        return Total(labels, shown, label_text(layout.labels, shown), layout.zeros(), self._wall_clock())
 
     def _count_overhead(self, row: Row) -> None:
         """Over all models, the gate's time by stage is the sum of the models'."""

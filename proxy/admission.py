@@ -77,7 +77,7 @@ class Admission(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Admissions:
-    """See the module. `wall_clock` is Unix seconds."""
+    """See the module. `wall_clock` is Unix seconds. `hits` is how often something was found again."""
 
     identities: Identities
     warrants: Warrants
@@ -87,6 +87,7 @@ class Admissions:
     wall_clock: Callable[[], float]
     _kept: Kept[bytes, tuple[Admission, Warrant]] = field(default_factory=lambda: Kept(CAPACITY))
     _groups: int = 0
+    hits: int = 0
 
     def known(self, request: Request, route: Route, record: Record) -> Admission | None:
         """What was found for such a head a moment ago and still holds. Raises as `found` does."""
@@ -99,6 +100,7 @@ class Admissions:
         if not warrant.holds(self.wall_clock()) or self.directory.current() is not admission.snapshot:
             return None
         _tell(admission, record, began)
+        self.hits += 1
         return admission
 
     async def found(self, request: Request, route: Route, record: Record) -> Admission:

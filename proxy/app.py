@@ -20,8 +20,10 @@ import structlog
 from config.addresses import UnixAddress, upstream_address
 from config.settings import Engine as EngineSettings
 from config.settings import EngineTimeouts, Settings, Timeouts
+from observability import families
 from observability.audit.start import start_audit
 from observability.counted import Counted
+from observability.lag import follow_lag
 from observability.logs import Logs
 from observability.metrics import Metrics
 from observability.names import ProofState
@@ -175,6 +177,7 @@ async def open_gate(
     metrics = Metrics(
         version=VERSION,
         drops={"spans": telemetry.dropped, "logs": logs.dropped},
+        traced=telemetry.keeps,
         rules=(*(rule.name for rule in rules), *(reason.value for reason in Unseen)) if rules else (),
     )
     share = share or Share()
@@ -249,7 +252,7 @@ async def open_gate(
         crowd = connections(settings, share)
         gate = Gate(_front(entrance, recorder, crowd, settings), entrance, gateway, reception, view, engines, metrics)
         endless = [view.follow(), engines.follow(), reception.personal.tell_uses(), _tell_states(gate)]
-        endless.append(tell_ready(gate.waits_for))
+        endless += [tell_ready(gate.waits_for), follow_lag(metrics.loop_lag)]
         if settings.streams_end_on_revoke:
             endless.append(gateway.follow_revocations())
         await stack.enter_async_context(_running(*endless))
@@ -486,9 +489,15 @@ async def _tell_states(gate: Gate) -> None:
             _log.error("salt_key_missing", keys=lacking, remedy="add it under [[isolation.keys]]")
         for issuer in gate.reception.issuers.issuers:
             gate.metrics.issuer_up(issuer.rules.issuer, issuer.ready)
+            gate.metrics.jwks_refreshed(issuer.rules.issuer, fetched=issuer.fetched, failed=issuer.not_fetched)
         for introspector in gate.reception.opaque.introspectors:
             gate.metrics.introspection_up(introspector.rules.issuer, introspector.ready)
+        again = gate.gateway.admissions.hits  # both at once
+        tokens, scopes = gate.reception.issuers, gate.gateway.admissions.scopes
+        gate.metrics.lookups(families.TOKEN_LOOKUPS, hits=again + tokens.hits, misses=tokens.misses)
+        gate.metrics.lookups(families.SCOPE_LOOKUPS, hits=again + scopes.hits, misses=scopes.misses)
         gate.metrics.directory_up(not gate.view.away)
+        gate.metrics.directory_read(read=gate.view.reads, failed=gate.view.failures)
         age = gate.view.confirmed_age
         if age is not None:
             gate.metrics.directory_confirmed(time.time() - age)

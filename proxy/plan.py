@@ -13,6 +13,19 @@ from config.settings import Settings
 from proxy.tls import Pair
 
 
+class OtlpPlan(msgspec.Struct, frozen=True):
+    """Where metrics are sent, as `observability.otlp.collector_at` takes it, how often, and whose they are called."""
+
+    endpoint: str
+    headers: bytes | None
+    ca: str | None
+    interval_seconds: float
+    service_name: str
+
+    def __repr__(self) -> str:
+        return f"OtlpPlan(endpoint={self.endpoint!r})"  # the headers may hold a key
+
+
 class MetricsPlan(msgspec.Struct, frozen=True):
     """What the supervisor does with what its workers count. `pseudonym_key` None: scopes go by their names."""
 
@@ -20,6 +33,7 @@ class MetricsPlan(msgspec.Struct, frozen=True):
     most_models: int = 100
     idle_seconds: float = 3600.0
     pseudonym_key: bytes | None = None
+    otlp: OtlpPlan | None = None
 
     def __repr__(self) -> str:
         return f"MetricsPlan(most_scopes={self.most_scopes})"  # the rest may hold secrets

@@ -13,10 +13,10 @@ import msgspec
 
 from config.faults import ConfigurationFaults, Fault
 from config.load import load
-from config.settings import Metrics, Settings
+from config.settings import Metrics, Settings, Telemetry
 from proxy.engines.kinds import faulty_fields
 from proxy.identity.client_authentication import faulty_client_keys
-from proxy.plan import MetricsPlan, Plan, Reading, pack
+from proxy.plan import MetricsPlan, OtlpPlan, Plan, Reading, pack
 from proxy.tls import faulty_certificates, read_pair
 
 
@@ -52,16 +52,29 @@ def _plan(settings: Settings) -> Plan:
         metrics_token=None if token is None else token.value,
         fixed=dict(_fixed(settings)),
         packed=pack(settings, None if settings.public.tls is None else read_pair(settings.public.tls)),
-        metrics=_metrics_plan(settings.metrics),
+        metrics=_metrics_plan(settings.metrics, settings.telemetry),
     )
 
 
-def _metrics_plan(metrics: Metrics) -> MetricsPlan:
+def _metrics_plan(metrics: Metrics, telemetry: Telemetry) -> MetricsPlan:
     return MetricsPlan(
         most_scopes=metrics.max_scopes,
         most_models=metrics.max_models,
         idle_seconds=metrics.idle,
         pseudonym_key=None if metrics.pseudonym_key is None else metrics.pseudonym_key.value,
+        otlp=_otlp_plan(telemetry, metrics.otlp_interval) if metrics.otlp else None,
+    )
+
+
+def _otlp_plan(telemetry: Telemetry, interval: float) -> OtlpPlan | None:
+    if telemetry.otlp_endpoint is None:
+        return None
+    return OtlpPlan(
+        endpoint=telemetry.otlp_endpoint,
+        headers=None if telemetry.otlp_headers is None else telemetry.otlp_headers.value,
+        ca=None if telemetry.otlp_ca is None else str(telemetry.otlp_ca),
+        interval_seconds=interval,
+        service_name=telemetry.service_name,
     )
 
 

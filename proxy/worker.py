@@ -79,6 +79,7 @@ class Supervision:
     writer: asyncio.StreamWriter
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     handed_over: asyncio.Event = field(default_factory=asyncio.Event)
+    telling: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def obey(self, gate: Gate, acceptor: Acceptor) -> None:
         """Until the supervisor is gone: then this worker has ended, too."""
@@ -87,7 +88,8 @@ class Supervision:
                 match msgspec.msgpack.decode(await read_frame(self.reader), type=Order):
                     case Tell(number, counts):
                         if counts:
-                            await self._tell_counted(gate)
+                            # What is on its way is told to the end, also when this is cancelled meanwhile.
+                            await asyncio.shield(self._tell_counted(gate))
                         self.writer.write(frame(Told(number, gate.state())))
                         await self.writer.drain()
                     case Listen():
@@ -100,15 +102,16 @@ class Supervision:
 
     async def say_last(self, gate: Gate) -> None:
         """What was counted until now, which nobody may ask for any more."""
-        with contextlib.suppress(ConnectionError):
-            await self._tell_counted(gate)
+        await self._tell_counted(gate)
 
     async def _tell_counted(self, gate: Gate) -> None:
-        """Piece by piece: streams have their turn between two of them."""
-        for piece in gate.counted():
-            self.writer.write(frame(Told(0, counted=piece.encode())))
-            await self.writer.drain()
-            await asyncio.sleep(0)
+        """Piece by piece: streams have their turn between two of them. Nothing where the supervisor is gone."""
+        async with self.telling:
+            with contextlib.suppress(ConnectionError):
+                for piece in gate.counted():
+                    self.writer.write(frame(Told(0, counted=piece.encode())))
+                    await self.writer.drain()
+                    await asyncio.sleep(0)
 
     async def until_end(self) -> None:
         """Returns when either has been set."""

@@ -17,7 +17,8 @@ GROUPS: Final = 200_000
 
 
 class RememberedScopes:
-    """What `select_scope` gives, and remembers it. Nothing that an earlier snapshot allowed is remembered.
+    """What `select_scope` gives, and remembers it. Nothing that an earlier snapshot allowed is remembered. `hits` and
+    `misses` count the look-ups so far.
 
     A refusal is not remembered: it is rare, and who makes up names would fill the memory with them.
     """
@@ -28,6 +29,8 @@ class RememberedScopes:
         self._snapshot: Snapshot | None = None
         self._kept: Kept[tuple[Identity, Named], tuple[Scope, int]] = Kept(CAPACITY)
         self._groups = 0
+        self.hits = 0
+        self.misses = 0
 
     def scope(self, snapshot: Snapshot, identity: Identity, named: Named) -> Scope:
         """What the caller may act under. Raises as `select_scope` does."""
@@ -37,7 +40,9 @@ class RememberedScopes:
         key = (identity, named)
         kept = self._kept.find(key)
         if kept is not None:
+            self.hits += 1
             return kept[0]
+        self.misses += 1
         scope = self._select(snapshot, identity, named)
         groups = len(identity.groups)
         if self._groups + groups > GROUPS:

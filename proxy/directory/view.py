@@ -28,7 +28,8 @@ _log = structlog.get_logger("saltgate.directory")
 
 
 class DirectoryView:
-    """The directory as last confirmed. `open_view` makes one and keeps it true.
+    """The directory as last confirmed. `open_view` makes one and keeps it true. `reads` is how often it was read whole,
+    `failures` how often it could not be asked.
 
     All ages are on `clock`, monotonic seconds. A confirmation counts from before the question was asked.
     """
@@ -42,6 +43,8 @@ class DirectoryView:
         self._confirmed: float | None = None
         self._failing = False
         self._next = asyncio.Event()
+        self.reads = 0
+        self.failures = 0
 
     def current(self) -> Snapshot:
         """What the directory says. The same object as long as it says the same.
@@ -96,6 +99,7 @@ class DirectoryView:
             try:
                 await self._follow_once()
             except StoreUnavailable as error:
+                self.failures += 1
                 self._tell_away(error)
             except Exception:
                 _log.exception("directory_view_failed")
@@ -125,6 +129,7 @@ class DirectoryView:
             reading = await asyncio.to_thread(read, records, self._reading)
             self._stamp = records.stamp
             self._put_in_force(reading)
+            self.reads += 1
         self._confirmed = asked
         if self._failing:
             self._failing = False

@@ -47,7 +47,7 @@ class TrustedIssuer:
 
     It starts also while the issuer is away, and heals by itself. `session` must neither follow cookies nor decompress;
     `clock` gives Unix seconds, `monotonic` seconds that never jump; `tls` holds a private authority or a client
-    certificate.
+    certificate. `fetched` is how often the keys were fetched so far, `not_fetched` how often they could not be.
     """
 
     def __init__(
@@ -73,6 +73,8 @@ class TrustedIssuer:
         self._fetched_at: float | None = None
         self._asked_at: float | None = None
         self._failing = False
+        self.fetched = 0
+        self.not_fetched = 0
         self._flight: asyncio.Task[None] | None = None
         self._keeper: asyncio.Task[None] | None = None
 
@@ -185,8 +187,10 @@ class TrustedIssuer:
             keys, self._interval = await self._fetched()
         except KeysNotFetchedError as error:
             self._failing = True
+            self.not_fetched += 1
             self._log.warning("issuer_keys_not_fetched", cause=str(error), keys_age=self.keys_age)
         else:
+            self.fetched += 1
             self._adopt(keys, started)
         finally:
             self._flight = None

@@ -93,6 +93,10 @@ class TrustedIssuers:
         self.issuers = tuple(issuers)
         self.faults = 0
         """How many tokens were refused because of a fault of ours. Each is logged; none is ever let through."""
+        self.hits = 0
+        """How many tokens had been verified a moment before."""
+        self.misses = 0
+        """How many had not."""
         self._by_name = {issuer.rules.issuer: issuer for issuer in self.issuers}
         if len(self._by_name) != len(self.issuers):
             raise ValueError("an issuer is configured twice")
@@ -142,9 +146,13 @@ class TrustedIssuers:
         if found is None:
             return None
         issuer = self._by_name[found.found.issuer]
-        return found.found if issuer.ready and issuer.generation == found.generation else None
+        if not issuer.ready or issuer.generation != found.generation:
+            return None
+        self.hits += 1
+        return found.found
 
     async def _identified(self, text: str, digest: bytes) -> Identity | Bound:
+        self.misses += 1
         token = compact_token(text)
         issuer = self._by_name.get(token.issuer)
         if issuer is None:

@@ -5,6 +5,7 @@
     generation  the workers of one configuration, and how they end
     reload      a configuration read anew, by the code that is installed now
     admin       health, and the way to metrics;  scrape  their page, piece by piece;  metering  what stands on it
+    otlp        metrics to a collector
     terminal    whether a SIGHUP means that the terminal was closed
     supervisor  generations one after the other, and what signals mean
 

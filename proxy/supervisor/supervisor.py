@@ -14,11 +14,12 @@ from typing import Final
 
 import structlog
 
-from observability.exposition import exposition
+from observability.exposition import States, exposition
 from observability.reloads import Reloads
 from proxy.plan import Plan
 from proxy.supervisor.generation import Generation
 from proxy.supervisor.metering import Metering, Running
+from proxy.supervisor.otlp import Exports
 from proxy.supervisor.reload import CannotReload, check_fixed
 
 # From the start of new workers until all are ready: imports, the issuers' keys, the directory, the engines' proof.
@@ -44,6 +45,8 @@ class Supervisor:
         self._read_anew = read_anew
         self._ready_seconds = ready_seconds
         self._metering = Metering(plan.metrics, wall_clock=wall_clock)
+        self._exports = Exports(self._metering.totals, self._states, wall_clock=wall_clock)
+        self._exports.follow(plan.metrics.otlp)
         self._current = Generation(plan, listening, self._metering.totals)
         self._retired: set[Generation] = set()  # they have handed over, and some of their connections are open
         self._coming: Generation | None = None
@@ -68,10 +71,7 @@ class Supervisor:
 
     async def metrics(self, *, open_metrics: bool) -> Iterator[str]:
         """The page for a scraper, in pieces: what all workers ever counted, and how they are."""
-        running = Running(self._current, tuple(self._retired), self._coming)
-        deaths = self._deaths + sum(generation.deaths for generation in running.all())
-        states = await self._metering.states(running, self._reloads.states(deaths))
-        return exposition(self._metering.totals, states, open_metrics=open_metrics)
+        return exposition(self._metering.totals, await self._states(), open_metrics=open_metrics)
 
     def signalled(self) -> None:
         """The first signal begins the drain, each further one cuts what is still open."""
@@ -87,7 +87,7 @@ class Supervisor:
 
     async def run(self) -> None:
         """Keep the workers running until signalled, then until they have drained, or are killed for taking too long."""
-        async with asyncio.TaskGroup() as tasks:
+        async with self._exports.running(), asyncio.TaskGroup() as tasks:
             self._current.listen()
             tasks.create_task(self._run(self._current))
             reloading = tasks.create_task(self._follow_reloads(tasks))
@@ -98,6 +98,11 @@ class Supervisor:
             _log.info("server.draining")
             for generation in self._generations():
                 generation.stop()
+
+    async def _states(self) -> States:
+        running = Running(self._current, tuple(self._retired), self._coming)
+        deaths = self._deaths + sum(generation.deaths for generation in running.all())
+        return await self._metering.states(running, self._reloads.states(deaths))
 
     def _generations(self) -> list[Generation]:
         coming = [] if self._coming is None else [self._coming]
@@ -144,6 +149,7 @@ class Supervisor:
         before, self._current, self._coming = self._current, coming, None
         self._retired.add(before)
         self._metering.follow(plan.metrics)
+        self._exports.follow(plan.metrics.otlp)
         coming.listen()
         before.retire()
 

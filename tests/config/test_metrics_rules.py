@@ -25,6 +25,13 @@ def test_bounds_that_nobody_can_bear_are_faults(tmp_path: Path, key: str, value:
     assert list(faults(tmp_path, changed(f"metrics.{key}", value))) == [f"metrics.{key}"]
 
 
+def test_metrics_are_sent_where_a_collector_is(tmp_path: Path) -> None:
+    assert list(faults(tmp_path, changed("metrics.otlp", True))) == ["metrics.otlp"]
+    assert list(faults(tmp_path, changed("metrics.otlp_interval", "999ms"))) == ["metrics.otlp_interval"]
+    table = changed("metrics.otlp", True) | {"telemetry": {"otlp_endpoint": "http://127.0.0.1:4318"}}
+    assert faults(tmp_path, table) == {}
+
+
 def test_pseudonyms_need_a_key_of_their_own(tmp_path: Path) -> None:
     (tmp_path / "pseudonyms").write_bytes(OTHER_SECRET)
     (tmp_path / "short").write_bytes(OTHER_SECRET[:31])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from observability import names
+from observability import layouts, names
 from observability.counted import Counted, Row, Rows, State, handed_over
 from observability.exposition import exposition, merged, prefers_open_metrics
 from observability.families import FAMILIES
@@ -68,7 +68,82 @@ def test_a_good_stream_leaves_its_tokens_and_times() -> None:
     assert page.value("saltgate_time_per_output_token_seconds_sum", model="tiny") == pytest.approx(0.01)
     assert page.value("saltgate_overhead_seconds_sum", stage="auth") == pytest.approx(0.0002)
     assert page.value("saltgate_overhead_seconds_sum", stage="relay") == pytest.approx(0.002)
+    assert page.value("saltgate_model_overhead_seconds_count", model="tiny", stage="relay") == 1
+    assert page.value("saltgate_time_to_first_content_seconds_sum", model="tiny") == pytest.approx(0.052)
+    # Four events: 202 ms, 98 ms, and two of one read.
+    assert page.value("saltgate_inter_chunk_seconds_count", model="tiny") == 3
+    assert page.value("saltgate_inter_chunk_seconds_sum", model="tiny") == pytest.approx(0.3)
+    assert page.value("saltgate_inter_chunk_seconds_bucket", model="tiny", le="0.0025") == 1
+    assert page.value("saltgate_inter_chunk_seconds_bucket", model="tiny", le="0.1") == 2
+    assert page.value("saltgate_largest_gap_seconds_count", model="tiny") == 1
+    assert page.value("saltgate_largest_gap_seconds_sum", model="tiny") == pytest.approx(0.202)
+    assert page.value("saltgate_queue_wait_seconds_count", model="tiny") == 0
     assert page.value("saltgate_usage_unknown_total", model="tiny", reason="not_told") == 0
+
+
+def test_who_waited_for_a_place_is_counted_with_his_wait() -> None:
+    metrics, time = new_metrics(), Time()
+    with recorder(metrics, time=time).request(method="POST", route="/v1/chat/completions") as record:
+        took(record, "queue", time, milliseconds=700)
+        goes_up(record)
+        answers(record, time)
+    page = scrape(metrics)
+    assert page.value("saltgate_queue_wait_seconds_sum", model="tiny") == pytest.approx(0.7)
+    assert page.value("saltgate_queue_wait_seconds_count", model="tiny") == 1
+    assert page.value("saltgate_overhead_seconds_sum", stage="queue") == pytest.approx(0.7)
+
+
+def test_only_a_request_whose_trace_is_kept_is_an_exemplar_and_of_each_of_its_times() -> None:
+    kept: set[str] = set()
+    metrics, time = Metrics(version="1", drops={}, traced=lambda record: record.request_id in kept), Time()
+    traces = []
+    for is_kept in (False, True):
+        with recorder(metrics, time=time).request(method="POST", route="/v1/chat/completions") as record:
+            goes_up(record)
+            if is_kept:
+                kept.add(record.request_id)
+                traces.append(f"{record.trace_id:032x}")
+            answers(record, time)
+    page = page_of(metrics, open_metrics=True)
+    found = re.findall(r'^(\w+)_bucket\{.*\} \d+ # \{trace_id="(\w+)"\}', page, re.MULTILINE)
+    assert {trace for _, trace in found} == set(traces)
+    assert sorted(name for name, _ in found) == [
+        "saltgate_largest_gap_seconds",
+        "saltgate_model_time_to_first_token_seconds",
+        "saltgate_request_duration_seconds",
+        "saltgate_time_per_output_token_seconds",
+        "saltgate_time_to_first_content_seconds",
+        "saltgate_time_to_first_token_seconds",
+        "saltgate_upstream_time_to_first_token_seconds",
+    ]
+
+
+def test_a_worker_that_nobody_asks_holds_no_more_than_its_bounds() -> None:
+    metrics = Metrics(version="1", drops={}, most_scopes=3, most_models=2)
+    for number in range(50):
+        with recorder(metrics).request(method="POST", route="/v1/x") as record:
+            goes_up(record, project=f"p{number}", model=f"m{number}")
+            record.ended("ok")
+    mine = (layouts.SCOPE.key, layouts.MODEL.key)
+    rows = [len(rows.rows) for piece in metrics.told() for rows in piece.counts if rows.layout in mine]
+    assert sum(rows) <= 3 + 1 + 2 + 1 + 1
+    assert len(list(metrics.told())[-1].states or ()) < 10
+
+
+def test_how_late_the_loop_was_is_the_worst_workers() -> None:
+    workers = [new_metrics(), new_metrics()]
+    workers[0].loop_lag(0.002, latest=0.3)
+    workers[1].loop_lag(0.001, latest=0.02)
+    page = page_of_all(workers)
+    assert page.value("saltgate_event_loop_lag_max_seconds") == 0.3
+    assert page.value("saltgate_event_loop_lag_seconds_count") == 2
+
+
+def test_what_is_counted_elsewhere_is_told_as_increases() -> None:
+    metrics = new_metrics()
+    for closed, told in ((2, 2), (2, 2), (5, 5)):
+        metrics.connections(1, limit=10, closed={"idle": closed})
+        assert scrape(metrics).value("saltgate_connections_closed_total", reason="idle") == told
 
 
 def test_series_are_born_with_zero_when_the_request_goes_up() -> None:

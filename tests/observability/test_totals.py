@@ -13,7 +13,7 @@ import pytest
 
 from observability import families
 from observability.counted import Counted, Exemplar, Row, Rows
-from observability.exposition import exposition
+from observability.exposition import PIECE_ROWS, exposition
 from observability.layouts import MODEL, SCOPE
 from observability.naming import Pseudonyms
 from observability.totals import Bounds, Totals
@@ -21,6 +21,7 @@ from observability.totals import Bounds, Totals
 KEY = b"0123456789abcdef0123456789abcdef"
 OK = SCOPE.at(families.REQUESTS, "ok")
 FIRST = SCOPE.at(families.TIME_TO_FIRST_TOKEN)
+FIRST_LINES = len(families.SCOPE_BUCKETS) + 3
 
 
 @dataclass(slots=True)
@@ -83,6 +84,27 @@ def test_whoever_was_idle_longest_makes_room_and_his_counts_go_nowhere() -> None
     assert bed.requests() == {("acme", "a", "tiny"): 6, ("acme", "c", "tiny"): 7}
     assert bed.value('saltgate_metrics_overflow_total{label="scope"}') == 0
     assert bed.value('saltgate_metrics_evicted_total{label="scope"}') == 1
+
+
+def test_whoever_asked_a_moment_ago_makes_no_room_however_long_he_has_been_there() -> None:
+    bed = Bed(Bounds(scopes=1, models=1, idle_seconds=3600))
+    bed.asks("a")
+    bed.now = 3600.0
+    bed.asks("a")
+    bed.now = 3601.0
+    bed.asks("b", model="other")
+    assert bed.requests() == {("acme", "a", "tiny"): 2, ("__other__", "__other__", "__other__"): 1}
+
+
+def test_what_ended_before_its_model_was_known_has_no_tokens_to_tell() -> None:
+    bed = Bed()
+    bed.asks("apollo", model="", times=0)
+    numbers = SCOPE.zeros()
+    numbers[SCOPE.at(families.REQUESTS, "refused")] = 3
+    bed.totals.add(Counted([Rows(SCOPE.key, [Row(("acme", "apollo", ""), numbers)])]))
+    samples = [line for line in bed.page().splitlines() if 'model=""' in line]
+    labels = '{workspace="acme",project="apollo",model="",outcome="refused"}'
+    assert samples == [f"saltgate_requests_total{labels} 3"]
 
 
 def test_whoever_comes_back_begins_at_zero() -> None:
@@ -165,6 +187,16 @@ def test_a_hundred_thousand_scopes_and_ten_thousand_models_stay_within_bounds() 
     assert len(bed.totals.rows(MODEL)) == 6
     assert held < 8_000_000
     assert bed.value('saltgate_metrics_overflow_total{label="scope"}') == 100_000 - 50
+
+
+def test_the_page_is_made_in_pieces_that_do_not_grow_with_the_scopes() -> None:
+    bed = Bed(Bounds(scopes=3 * PIECE_ROWS))
+    rows = [requests("acme", f"p{number}", "tiny", 1) for number in range(3 * PIECE_ROWS)]
+    bed.totals.add(Counted([Rows(SCOPE.key, rows)]))
+    pieces = list(exposition(bed.totals, {}, open_metrics=False))
+    assert sum(piece.count("saltgate_requests_total{") for piece in pieces) == 3 * PIECE_ROWS
+    assert max(piece.count("\n") for piece in pieces) <= PIECE_ROWS * FIRST_LINES
+    assert all(piece.endswith("\n") for piece in pieces if piece)
 
 
 def test_over_all_models_the_overhead_is_the_sum_of_theirs() -> None:

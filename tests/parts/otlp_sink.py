@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Literal, Self
 
 from aiohttp import web
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
@@ -39,11 +40,13 @@ class ReceivedSpan:
 
 @dataclass(slots=True)
 class OtlpSink:
-    """`async with OtlpSink() as sink`: an endpoint at `sink.url`, what came in `sink.spans` and `sink.requests`."""
+    """`async with OtlpSink() as sink`: an endpoint at `sink.url`, what came in `sink.spans`, `sink.metrics`
+    and `sink.requests`."""
 
     fault: Fault | None = None
     url: str = ""
     spans: list[ReceivedSpan] = field(default_factory=list)
+    metrics: list[ExportMetricsServiceRequest] = field(default_factory=list)
     raw: list[bytes] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
@@ -107,7 +110,10 @@ class OtlpSink:
         self.raw.append(body)
         self.headers.append({name.lower(): value for name, value in request.headers.items()})
         self.paths.append(request.path)
-        self.spans.extend(_spans(ExportTraceServiceRequest.FromString(body)))
+        if request.path == "/v1/metrics":
+            self.metrics.append(ExportMetricsServiceRequest.FromString(body))
+        else:
+            self.spans.extend(_spans(ExportTraceServiceRequest.FromString(body)))
         return web.Response(body=b"", content_type="application/x-protobuf")
 
 
