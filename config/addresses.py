@@ -80,6 +80,14 @@ def is_loopback_host(host: str | None) -> bool:
     return address.is_loopback
 
 
+def origin_of(url: str) -> str:
+    """As browsers write an origin (RFC 6454 section 6.2): in lower case, without the scheme's own port."""
+    parts = urlsplit(url.lower())
+    standard = {"https": 443, "http": 80}.get(parts.scheme)
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    return f"{parts.scheme}://{host}" + ("" if parts.port in (None, standard) else f":{parts.port}")
+
+
 def _socket_path(text: str) -> str:
     path = text.removeprefix("unix:")
     if not path.startswith("/") or path.startswith("//") or path.endswith("/") or "\0" in path:

@@ -34,6 +34,7 @@ from config.settings import (
     Directory,
     Engine,
     FrontGate,
+    History,
     IsolationKey,
     IsolationRule,
     Issuer,
@@ -56,6 +57,7 @@ _SETTINGS: Final = TypeAdapter(Settings)
 _WORKERS: Final = TypeAdapter(Count)
 _PUBLIC: Final = TypeAdapter(Public)
 _ADMIN: Final = TypeAdapter(Admin)
+_HISTORY: Final = TypeAdapter(History)
 _ENGINE: Final = TypeAdapter(Engine)
 _ISSUER: Final = TypeAdapter(Issuer)
 _SESSIONS: Final = TypeAdapter(Sessions)
@@ -160,6 +162,7 @@ def _parts(table: Mapping[str, object], errors: Sequence[ErrorDetails], surround
         workers=one(_WORKERS, rest.get("workers", 1)) or 0,
         public=one(_PUBLIC, rest.get("public", {})),
         admin=one(_ADMIN, rest.get("admin", {})),
+        history=one(_HISTORY, rest.get("history", {})),
         engines=several(_ENGINE, rest.get("engines"), name="-", urls=["http://127.0.0.1"]),
         issuers=several(_ISSUER, rest.get("issuers"), issuer="https://issuer.invalid", audiences=["-"]),
         sessions=one(_SESSIONS, rest.get("sessions", {})),

@@ -24,6 +24,7 @@ from config.browser_rules import faults_of_cors
 from config.capacity_rules import faults_of_capacity
 from config.faults import Fault
 from config.front_rules import faults_of_fronts
+from config.history_rules import faults_of_admin_url, faults_of_history
 from config.introspection_rules import faults_of_introspection
 from config.isolation_rules import faults_of_rules
 from config.login_rules import faults_of_logins, faults_of_sessions
@@ -41,6 +42,7 @@ from config.settings import (
     Directory,
     Engine,
     FrontGate,
+    History,
     IsolationKey,
     IsolationRule,
     Issuer,
@@ -74,6 +76,7 @@ class Parts:
     workers: int
     public: Public | None
     admin: Admin | None
+    history: History | None
     engines: Mapping[int, Engine]
     issuers: Mapping[int, Issuer]
     sessions: Sessions | None
@@ -133,6 +136,16 @@ def _admin_listen(parts: Parts) -> Iterator[Fault]:
     elif not listen.is_loopback and parts.admin.metrics_token is None:
         yield Fault("admin.metrics_token", "is required off loopback; set it, or listen on 127.0.0.1")
     yield from _header_secret("admin.metrics_token", parts.admin.metrics_token)
+
+
+def _admin_url(parts: Parts) -> Iterator[Fault]:
+    if parts.admin is not None and parts.admin.url is not None:
+        yield from faults_of_admin_url(parts.admin.url)
+
+
+def _history(parts: Parts) -> Iterator[Fault]:
+    if parts.history is not None:
+        yield from faults_of_history(parts.history, parts.directory)
 
 
 def _listeners_apart(parts: Parts) -> Iterator[Fault]:
@@ -435,7 +448,9 @@ _RULES: Final[tuple[Callable[[Parts], Iterator[Fault]], ...]] = (
     _public_listen,
     _public_url,
     _admin_listen,
+    _admin_url,
     _listeners_apart,
+    _history,
     _engine_addresses,
     _engine_proof,
     _engine_media,

@@ -77,8 +77,9 @@ class Public:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Administrator:
-    """People who see and revoke the personal access tokens of others: with `saltgate pat list|revoke --subject …`, and
-    by the API under `/account/tokens`, which is for programs. The pages in a browser show each his own alone.
+    """People who see the pages of the admin listener, and who see and revoke the personal access tokens of others: with
+    `saltgate pat list|revoke --subject …`, and by the API under `/account/tokens`, which is for programs. The account
+    page in a browser shows each his own alone.
     """
 
     issuer: Text  # One of [[issuers]]: whose people they are.
@@ -87,11 +88,30 @@ class Administrator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admin:
-    """Health and metrics, one listener for all workers. Never public."""
+    """Health, metrics, and pages that show what happens, one listener for all workers. Never public."""
 
     listen: str = "127.0.0.1:9080"  # Address and port.
+    # The address at which administrators open the pages, without a path: https, or http on loopback. Off loopback it is
+    # required for the pages, and TLS is ended by a proxy in front of this listener. Absent on loopback: `listen`.
+    url: BaseUrl | None = None
     metrics_token: SecretValue | None = None  # Bearer token for /metrics. Required unless `listen` is loopback.
     administrators: tuple[Administrator, ...] = ()  # Who sees and changes what is not his own.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """What the pages of the admin listener show of the last two days. It is kept in memory by the process that starts
+    the workers: with its defaults at most 60 MB, however many scopes there are.
+    """
+
+    # So many pairs of a scope and a model have numbers of their own, and each such scope its last 100 requests, at most
+    # 10000. Beyond it, one that was idle for 15 minutes gives way; where there is none, what is new counts as "other".
+    scopes: AtLeastOne = 500
+    recent: AtLeastOne = 10_000  # So many single requests of all scopes can be found by their id, at most 100000.
+    # Is it kept in the Redis of `[directory]`, too? Then it outlives a restart, and gates with the same Redis show one.
+    # Names of scopes and models, numbers, and what is known of single requests stand there in clear, for 50 hours at
+    # most; nothing of a prompt, no person and no secret. A Redis that is away changes nothing.
+    redis: Flag = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -634,6 +654,7 @@ class Settings:
     streams_end_on_revoke: Flag = True
     public: Public = field(default_factory=Public)
     admin: Admin = field(default_factory=Admin)
+    history: History = field(default_factory=History)
     engines: SomeOf[Engine]
     issuers: SomeOf[Issuer]
     sessions: Sessions = field(default_factory=Sessions)

@@ -9,7 +9,8 @@ answer    from the request sent upstream to the end, where there was no token: n
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, cast
 
 from observability.names import Stage
 from observability.record import Record
@@ -25,25 +26,52 @@ class Bar(NamedTuple):
     seconds: float
 
 
-def waterfall(record: Record) -> list[Bar]:
+class Times(NamedTuple):
+    """All that a waterfall is made of: nanoseconds of the record's clock. What was not reached is None.
+
+    `intervals` are the stages, each with its begin and its end; `last_token` is when the last token was read.
+    """
+
+    started: int
+    sent: int | None
+    first_token: int | None
+    first_token_written: int | None
+    last_token: int | None
+    ended: int | None
+    intervals: Sequence[tuple[str, int, int]]
+
+
+def times_of(record: Record) -> Times:
+    return Times(
+        record.started_ns,
+        record.sent_ns,
+        record.first_token_ns,
+        record.first_token_written_ns,
+        None if record.rhythm is None else record.rhythm.last_ns,
+        record.ended_ns,
+        record.intervals,
+    )
+
+
+def waterfall(times: Times) -> list[Bar]:
     """The steps of a record that has ended, in the order in which they began. What was not reached is absent."""
-    bars = [_bar(record, name, began_ns, ended_ns) for name, began_ns, ended_ns in record.intervals]
-    if record.sent_ns is not None:
-        bars += _upstream(record, record.sent_ns)
+    bars = [_bar(times, name, began, ended) for name, began, ended in times.intervals]
+    if times.sent is not None:
+        bars += _upstream(times, times.sent)
     return sorted(bars, key=lambda bar: bar.begins)
 
 
-def _upstream(record: Record, sent_ns: int) -> list[Bar]:
-    first_ns = record.first_token_ns
-    if first_ns is None:
-        return [] if record.ended_ns is None else [_bar(record, "answer", sent_ns, record.ended_ns)]
-    bars = [_bar(record, "prefill", sent_ns, first_ns)]
-    if record.first_token_written_ns is not None:
-        bars.append(_bar(record, "relay", first_ns, record.first_token_written_ns))
-    if record.rhythm is not None and record.rhythm.last_ns is not None:
-        bars.append(_bar(record, "stream", first_ns, record.rhythm.last_ns))
+def _upstream(times: Times, sent: int) -> list[Bar]:
+    first = times.first_token
+    if first is None:
+        return [] if times.ended is None else [_bar(times, "answer", sent, times.ended)]
+    bars = [_bar(times, "prefill", sent, first)]
+    if times.first_token_written is not None:
+        bars.append(_bar(times, "relay", first, times.first_token_written))
+    if times.last_token is not None:
+        bars.append(_bar(times, "stream", first, times.last_token))
     return bars
 
 
-def _bar(record: Record, step: Step, began_ns: int, ended_ns: int) -> Bar:
-    return Bar(step, (began_ns - record.started_ns) / 1e9, (ended_ns - began_ns) / 1e9)
+def _bar(times: Times, step: str, began: int, ended: int) -> Bar:
+    return Bar(cast("Step", step), (began - times.started) / 1e9, (ended - began) / 1e9)

@@ -15,6 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import structlog
 
 from config.addresses import UnixAddress, upstream_address
@@ -23,6 +24,7 @@ from config.settings import EngineTimeouts, Settings, Timeouts
 from observability import families
 from observability.audit.start import start_audit
 from observability.counted import Counted
+from observability.history.told import Ended
 from observability.lag import follow_lag
 from observability.logs import Logs
 from observability.metrics import Metrics
@@ -42,6 +44,7 @@ from proxy.channel import WorkerState
 from proxy.cross_origin import CrossOrigin
 from proxy.descriptors import connections_possible
 from proxy.directory.connect import open_store, removal_policy
+from proxy.directory.redis_history import RedisHistory
 from proxy.directory.remembered import RememberedScopes
 from proxy.directory.view import DirectoryView
 from proxy.engines.kinds import image_origins, profile_of
@@ -49,12 +52,14 @@ from proxy.entrance import Entrance, Face
 from proxy.fetching.fetcher import Fetcher
 from proxy.fetching.lookup import SystemLookup
 from proxy.gateway import Gateway, Policy
+from proxy.inquiries import Inquiries, open_inquiries
 from proxy.isolation.narrowing import Rule, Unseen, isolation_rule
 from proxy.isolation.remembered import RememberedSalts
 from proxy.isolation.ring import KeyRing
 from proxy.isolation.salt import SaltKey
 from proxy.isolation.unit import Level
 from proxy.peers import ClientAddresses, trusted_proxies
+from proxy.questions import Done, HowIsIt, Keep, Question, Recall, Recalled, ReplicaStatus, Status
 from proxy.reception import Reception, native_sign_ins, open_desk, open_reception, public_url
 from proxy.refusals import Refusal
 from proxy.relay.answer import answer_headers
@@ -78,6 +83,8 @@ CANCEL_AGAIN_SECONDS: Final = 0.2
 TELL_SECONDS: Final = 0.01
 LOOK_AT_CONNECTIONS_SECONDS: Final = 0.02
 
+_NOT_KEPT: Final = "[history] redis is not set here"
+
 _log = structlog.get_logger("saltgate.gate")
 
 
@@ -91,13 +98,22 @@ class Gate:
     reception: Reception
     view: DirectoryView
     engines: Engines
+    inquiries: Inquiries
+    kept: RedisHistory | None
     _metrics: Metrics
+    _ended: Ended
 
     @property
     def metrics(self) -> Metrics:
         """The worker's numbers, with all in them that has happened until now."""
         self.entrance.recorder.tell()
         return self._metrics
+
+    @property
+    def ended(self) -> Ended:
+        """The requests that have ended until now and are not told yet."""
+        self.entrance.recorder.tell()
+        return self._ended
 
     def waits_for(self) -> tuple[str, ...]:
         """The parts that are not known good. Nothing to wait for means ready."""
@@ -129,6 +145,37 @@ class Gate:
         crowd = self.front.crowd
         metrics.connections(crowd.open, limit=crowd.most, closed={one: crowd.closed[one] for one in REASONS})
         return metrics.told()
+
+    async def answer(self, question: bytes) -> bytes:
+        """To one of the supervisor's questions, encoded; nothing to a question of another version."""
+        try:
+            asked = msgspec.msgpack.decode(question, type=Question)
+        except ValueError:
+            return b""
+        match asked:
+            case HowIsIt():
+                return msgspec.msgpack.encode(self._status())
+            case Keep():
+                kept = Done(_NOT_KEPT) if self.kept is None else await self.kept.keep(asked, now=time.time())
+                return msgspec.msgpack.encode(kept)
+            case Recall():
+                recalled = Recalled(why=_NOT_KEPT) if self.kept is None else await self.kept.recall(asked)
+                return msgspec.msgpack.encode(recalled)
+            case _:
+                return msgspec.msgpack.encode(await self.inquiries.judged(asked))
+
+    def _status(self) -> Status:
+        replicas = tuple(
+            ReplicaStatus(
+                engine.name,
+                str(replica.pool.address),
+                replica.reachable,
+                {one.operation.value: replica.finding(one.operation).verdict.value for one in engine.profile.salted},
+            )
+            for engine in self.engines.engines
+            for replica in engine.replicas
+        )
+        return Status(self.waits_for(), sum(places.waiting for places in self.gateway.capacity), replicas)
 
     async def retire(self, seconds: float, ended: asyncio.Event) -> None:
         """Others have taken over: serve the connections that are open until each has had its next answer and is closed
@@ -181,6 +228,7 @@ async def open_gate(
         rules=(*(rule.name for rule in rules), *(reason.value for reason in Unseen)) if rules else (),
     )
     share = share or Share()
+    ended = Ended()
     audit = start_audit(
         settings,
         instance=instance,
@@ -189,7 +237,7 @@ async def open_gate(
         wall_ns=time.time_ns,
     )
     recorder = Recorder(
-        (metrics, logs, telemetry) if audit is None else (metrics, logs, telemetry, audit),
+        (metrics, logs, telemetry, ended) if audit is None else (metrics, logs, telemetry, ended, audit),
         monotonic_ns=time.monotonic_ns,
         wall_ns=time.time_ns,
         shares=shares(settings.telemetry),
@@ -250,13 +298,32 @@ async def open_gate(
             addresses=client_addresses(settings) if settings.telemetry.client_address else None,
         )
         crowd = connections(settings, share)
-        gate = Gate(_front(entrance, recorder, crowd, settings), entrance, gateway, reception, view, engines, metrics)
+        gate = Gate(
+            front=_front(entrance, recorder, crowd, settings),
+            entrance=entrance,
+            gateway=gateway,
+            reception=reception,
+            view=view,
+            engines=engines,
+            inquiries=await stack.enter_async_context(open_inquiries(settings, reception.callers, view)),
+            kept=_kept_history(settings, stack),
+            _metrics=metrics,
+            _ended=ended,
+        )
         endless = [view.follow(), engines.follow(), reception.personal.tell_uses(), _tell_states(gate)]
         endless += [tell_ready(gate.waits_for), follow_lag(metrics.loop_lag)]
         if settings.streams_end_on_revoke:
             endless.append(gateway.follow_revocations())
         await stack.enter_async_context(_running(*endless))
         yield gate
+
+
+def _kept_history(settings: Settings, stack: AsyncExitStack) -> RedisHistory | None:
+    if not settings.history.redis:
+        return None
+    kept = RedisHistory(settings.directory)
+    stack.push_async_callback(kept.close)
+    return kept
 
 
 @asynccontextmanager

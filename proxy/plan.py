@@ -9,7 +9,8 @@ import pickle
 
 import msgspec
 
-from config.settings import Settings
+from config.addresses import UnixAddress, listen_address, origin_of
+from config.settings import Admin, Settings
 from proxy.tls import Pair
 
 
@@ -42,6 +43,9 @@ class MetricsPlan(msgspec.Struct, frozen=True):
 class Plan(msgspec.Struct, frozen=True):
     """A configuration without faults. `fixed` is what only a restart can change, by its dotted key, to be compared.
 
+    `admin_origin` is where administrators open the pages, None where they cannot; `admin_keys` open their tickets, that
+    of the current isolation key first. `scopes`, `recent` and `kept` are `[history]`.
+
     It may come from a process of newer code: a field that is added later has a default.
     """
 
@@ -53,6 +57,11 @@ class Plan(msgspec.Struct, frozen=True):
     fixed: dict[str, str]
     packed: bytes
     metrics: MetricsPlan = MetricsPlan()
+    admin_origin: str | None = None
+    admin_keys: tuple[bytes, ...] = ()
+    scopes: int = 500
+    recent: int = 10_000
+    kept: bool = False
 
     def __repr__(self) -> str:
         return f"Plan(public={self.public!r}, admin={self.admin!r}, workers={self.workers})"  # the rest holds secrets
@@ -64,6 +73,16 @@ class Reading(msgspec.Struct, frozen=True):
     plan: Plan | None
     faults: tuple[tuple[str, str], ...]
     warnings: tuple[str, ...]
+
+
+def admin_origin(admin: Admin) -> str | None:
+    """As browsers write it (RFC 6454 section 6.2). Off loopback only `[admin] url` says it."""
+    if admin.url is not None:
+        return origin_of(admin.url)
+    address = listen_address(admin.listen)
+    if isinstance(address, UnixAddress) or not address.is_loopback:
+        return None
+    return origin_of(f"http://{f'[{address.host}]' if ':' in address.host else address.host}:{address.port}")
 
 
 def pack(settings: Settings, pair: Pair | None) -> bytes:

@@ -16,7 +16,8 @@ from config.load import load
 from config.settings import Metrics, Settings, Telemetry
 from proxy.engines.kinds import faulty_fields
 from proxy.identity.client_authentication import faulty_client_keys
-from proxy.plan import MetricsPlan, OtlpPlan, Plan, Reading, pack
+from proxy.plan import MetricsPlan, OtlpPlan, Plan, Reading, admin_origin, pack
+from proxy.ticket import ticket_key
 from proxy.tls import faulty_certificates, read_pair
 
 
@@ -52,6 +53,11 @@ def _plan(settings: Settings) -> Plan:
         metrics_token=None if token is None else token.value,
         fixed=dict(_fixed(settings)),
         packed=pack(settings, None if settings.public.tls is None else read_pair(settings.public.tls)),
+        admin_origin=admin_origin(settings.admin),
+        admin_keys=tuple(ticket_key(key.secret.value) for key in settings.isolation.keys),
+        scopes=settings.history.scopes,
+        recent=settings.history.recent,
+        kept=settings.history.redis,
         metrics=_metrics_plan(settings.metrics, settings.telemetry),
     )
 
@@ -82,6 +88,7 @@ def _fixed(settings: Settings) -> Iterator[tuple[str, str]]:
     """What the supervisor itself holds open."""
     yield "public.listen", settings.public.listen
     yield "admin.listen", settings.admin.listen
+    yield "history", f"{settings.history.scopes} {settings.history.recent} {settings.history.redis}"
     yield "logs", f"{settings.logs.format} {settings.logs.level}"
     local = [issuer for issuer in settings.issuers if issuer.kind == "local"]
     places = [f"{issuer.issuer} {issuer.audiences[0]} {settings.directory.state}" for issuer in local]

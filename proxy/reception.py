@@ -13,6 +13,7 @@ from config.addresses import UnixAddress, listen_address
 from config.settings import Issuer as IssuerSettings
 from config.settings import Settings
 from proxy.account.account import Account
+from proxy.account.administrators import Administrators
 from proxy.account.clerks import Around, open_clerks
 from proxy.account.logins import Logins
 from proxy.account.pace import Pace
@@ -35,6 +36,7 @@ from proxy.identity.personal_records import PersonalRules
 from proxy.identity.personal_tokens import PersonalTokens
 from proxy.identity.possession import Possession
 from proxy.isolation.unit import Level
+from proxy.plan import admin_origin
 from proxy.routes import Page
 from proxy.tls import client_context
 
@@ -102,6 +104,8 @@ async def open_desk(
         accounting=accounting,
         token_pace=pace,
         token_settings=settings.tokens,
+        administrators=Administrators.of(settings.admin.administrators),
+        admin_origin=admin_origin(settings.admin),
     )
     async with open_clerks(around, program=programs[Page.ACCOUNT], seen=(logins.note,)) as people:
         yield Desk({**programs, **people})

@@ -65,6 +65,7 @@ class Page(Enum):
     BACK_CHANNEL_LOGOUT = ("POST", "/auth/backchannel-logout")
     ACCOUNT = ("GET", "/account")
     END_SESSIONS = ("POST", "/account/sessions")
+    TO_ADMIN_PAGES = ("POST", "/account/admin")
     TOKENS = ("GET", "/account/tokens")
     NEW_TOKEN = ("POST", "/account/tokens")
     REVOKE_TOKEN = ("POST", "/account/tokens/revoke")

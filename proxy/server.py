@@ -7,7 +7,8 @@ import contextlib
 import signal
 import sys
 import time
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -20,10 +21,15 @@ from proxy.descriptors import raise_limit
 from proxy.memory import settle
 from proxy.plan import Plan
 from proxy.supervisor.admin import admin_listener
+from proxy.supervisor.keeping import Keeping
+from proxy.supervisor.last_words import say_last_words
 from proxy.supervisor.listener import bound
+from proxy.supervisor.page_routes import Site
 from proxy.supervisor.reload import read_anew
+from proxy.supervisor.shown import Shown
 from proxy.supervisor.supervisor import Supervisor
 from proxy.supervisor.terminal import Terminal, controlling_terminal
+from proxy.supervisor.visitors import Visitors
 
 _log = structlog.get_logger("saltgate.server")
 
@@ -50,12 +56,33 @@ async def _supervise(plan: Plan, configuration: Path, beside: AbstractAsyncConte
             loop.add_signal_handler(number, supervisor.signalled)
         terminal = stack.enter_context(controlling_terminal())
         loop.add_signal_handler(signal.SIGHUP, lambda: _hung_up(supervisor, terminal))
-        await stack.enter_async_context(admin_listener(plan.admin, supervisor))
+        keeping = Keeping(supervisor.gathering.history, supervisor, clock=time.time) if plan.kept else None
+        others = None if keeping is None else keeping.others
+        shown = Shown(supervisor, clock=time.time, monotonic=time.monotonic, others=others)
+        visitors = Visitors(supervisor, clock=time.time)
+        site = Site(visitors, shown, lambda: supervisor.plan.admin_origin)
+        await stack.enter_async_context(admin_listener(plan.admin, supervisor, site.routes()))
+        await stack.enter_async_context(_while_open(shown.watch()))
+        if keeping is not None:
+            await stack.enter_async_context(_while_open(keeping.follow()))
         await stack.enter_async_context(beside)
         settle()
         _log.info("server.listening", public=plan.public, admin=plan.admin, workers=supervisor.size)
         await supervisor.run()
+        if keeping is not None:
+            await say_last_words(supervisor.plan.packed, keeping.last())
     _log.info("server.stopped")
+
+
+@asynccontextmanager
+async def _while_open(endless: Coroutine[None, None, None]) -> AsyncIterator[None]:
+    task = asyncio.get_running_loop().create_task(endless)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
 
 
 def _hung_up(supervisor: Supervisor, terminal: Terminal) -> None:

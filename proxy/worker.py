@@ -33,6 +33,7 @@ from proxy.listening.loads import LoadPage, Loads
 from proxy.memory import keep_large_blocks, settle
 from proxy.peers import trusted_proxies
 from proxy.plan import unpack
+from proxy.telling import Telling
 from proxy.tls import Pair
 
 _log = structlog.get_logger("saltgate.worker")
@@ -66,7 +67,8 @@ async def _run(listening: socket.socket, control: socket.socket, page: LoadPage)
         ):
             if assignment.listens:
                 acceptor.open()
-            await _serve(settings, gate, acceptor, supervisor)
+            telling = Telling(gate, supervisor.writer) if assignment.tells_requests else None
+            await _serve(settings, gate, acceptor, supervisor, telling)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +82,15 @@ class Supervision:
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     handed_over: asyncio.Event = field(default_factory=asyncio.Event)
     telling: asyncio.Lock = field(default_factory=asyncio.Lock)
+    answering: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def obey(self, gate: Gate, acceptor: Acceptor) -> None:
         """Until the supervisor is gone: then this worker has ended, too."""
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 match msgspec.msgpack.decode(await read_frame(self.reader), type=Order):
+                    case Tell(number, _, question) if question:
+                        self._answer(gate, number, question)
                     case Tell(number, counts):
                         if counts:
                             # What is on its way is told to the end, also when this is cancelled meanwhile.
@@ -100,8 +105,23 @@ class Supervision:
                         gate.gateway.relay.cut_all()
         self.ended.set()
 
-    async def say_last(self, gate: Gate) -> None:
+    def _answer(self, gate: Gate, number: int, question: bytes) -> None:
+        """An answer may take its time; other orders do not wait for it."""
+
+        async def answer() -> None:
+            found = await gate.answer(question)
+            with contextlib.suppress(ConnectionError):
+                self.writer.write(frame(Told(number, answer=found)))
+                await self.writer.drain()
+
+        task = asyncio.get_running_loop().create_task(answer())
+        self.answering.add(task)
+        task.add_done_callback(self.answering.discard)
+
+    async def say_last(self, gate: Gate, telling: Telling | None = None) -> None:
         """What was counted until now, which nobody may ask for any more."""
+        if telling is not None:
+            await telling.tell_all()
         await self._tell_counted(gate)
 
     async def _tell_counted(self, gate: Gate) -> None:
@@ -152,13 +172,16 @@ def _no_tls() -> ssl.SSLContext | None:
     return None
 
 
-async def _serve(settings: Settings, gate: Gate, acceptor: Acceptor, supervisor: Supervision) -> None:
+async def _serve(
+    settings: Settings, gate: Gate, acceptor: Acceptor, supervisor: Supervision, telling: Telling | None
+) -> None:
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, supervisor.ended.set)
     settle()
     _log.info("worker.serving")
     async with asyncio.TaskGroup() as tasks:
         obeying = tasks.create_task(supervisor.obey(gate, acceptor))
+        following = None if telling is None else tasks.create_task(telling.follow())
         await supervisor.until_end()
         acceptor.close()
         limit = settings.drain.limit
@@ -169,5 +192,7 @@ async def _serve(settings: Settings, gate: Gate, acceptor: Acceptor, supervisor:
             limit = max(limit - (loop.time() - began), 0.0)  # also where it is told to end meanwhile
         await gate.drain(limit)
         obeying.cancel()
-    await supervisor.say_last(gate)
+        if following is not None:
+            following.cancel()
+    await supervisor.say_last(gate, telling)
     _log.info("worker.stopped")

@@ -22,5 +22,10 @@ def ended_by_issuer(issuer: str, subject: str, count: int) -> Act:
     return Act(event="session.ended", by_issuer=issuer, issuer=issuer, subject=subject, count=count)
 
 
+def admin_ticket_made(identity: Identity) -> Act:
+    """An administrator goes to the pages of the admin listener."""
+    return _act("admin.ticket_made", identity, by=identity)
+
+
 def _act(event: str, identity: Identity, *, by: Identity) -> Act:
     return Act(event=event, by_issuer=by.issuer, by=by.subject, issuer=identity.issuer, subject=identity.subject)

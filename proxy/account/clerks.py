@@ -8,12 +8,14 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import urlsplit
 
 import aiohttp
 
+from config.addresses import origin_of
 from config.settings import Directory as DirectorySettings
 from config.settings import Sessions, Tokens
+from proxy.account.admin_section import AdminSection
+from proxy.account.administrators import Administrators
 from proxy.account.attempt import AttemptSeal
 from proxy.account.back_channel import BackChannel
 from proxy.account.cookies import cookies_of
@@ -35,6 +37,7 @@ from proxy.identity.issuer import TrustedIssuer
 from proxy.identity.login_provider import LoginProvider
 from proxy.refusals import CredentialRequired
 from proxy.routes import Page
+from proxy.ticket import ticket_key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +60,8 @@ class Around:
     accounting: Accounting
     token_pace: Pace
     token_settings: Tokens
+    administrators: Administrators
+    admin_origin: str | None
 
 
 @asynccontextmanager
@@ -149,7 +154,15 @@ def _for_browsers(
         max_lifetime=around.token_settings.max_lifetime,
     )
     accounting = around.accounting
-    overview = Overview(sessions=sessions, visitors=visitors, accounting=accounting, sections=(tokens,))
+    admin = AdminSection(
+        administrators=around.administrators,
+        visitors=visitors,
+        origin=around.admin_origin,
+        ticket_key=ticket_key(around.isolation_secrets[0]),
+        clock=around.clock,
+        accounting=accounting,
+    )
+    overview = Overview(sessions=sessions, visitors=visitors, accounting=accounting, sections=(admin, tokens))
     back_channel = BackChannel(
         providers=providers, sessions=sessions, store=around.store, clock=around.clock, accounting=accounting
     )
@@ -160,6 +173,7 @@ def _for_browsers(
         Page.SIGNED_OUT: for_people(sign_out.ended),
         Page.ACCOUNT: for_people(overview.show),
         Page.END_SESSIONS: for_people(overview.end_sessions),
+        Page.TO_ADMIN_PAGES: for_people(admin.lead_on),
         Page.MAKE_TOKEN_BY_FORM: for_people(tokens.make),
         Page.END_TOKEN_BY_FORM: for_people(tokens.revoke),
         Page.BACK_CHANNEL_LOGOUT: back_channel.end,
@@ -193,11 +207,3 @@ def _shows_credential(headers: Iterable[tuple[str, str]]) -> bool:
 
 def _is_browser(headers: Iterable[tuple[str, str]]) -> bool:
     return any(name.lower() == "accept" and "text/html" in value for name, value in headers)
-
-
-def origin_of(public_url: str) -> str:
-    """As browsers write an origin (RFC 6454 section 6.2): in lower case, without the scheme's own port."""
-    parts = urlsplit(public_url.lower())
-    standard = {"https": 443, "http": 80}.get(parts.scheme)
-    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-    return f"{parts.scheme}://{host}" + ("" if parts.port in (None, standard) else f":{parts.port}")

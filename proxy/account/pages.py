@@ -110,6 +110,24 @@ def sessions_section(sessions: Sequence[Listed], *, current: str, form_token: st
     return section("sessions", "Where you are signed in", f"<ul>{items}</ul>{others}")
 
 
+def to_admin_pages_form(form_token: str, origin: str) -> str:
+    """The button that leads to the pages of the admin listener, which is at `origin`."""
+    return (
+        f'<form method="post" action="/account/admin">{hidden(form_token)}'
+        f'<button class="quiet" type="submit">See what happens at {escape(_shown(origin))}</button></form>'
+    )
+
+
+def leads_to_admin_page(address: str) -> str:
+    """`address` is good once, for a minute."""
+    return frame(
+        "To the administrators' pages",
+        '<p role="status">Your browser goes on by itself. This way is good once, for a minute.</p>'
+        f'<a class="button" href="{escape(address)}">Go on</a>',
+        leads_on=address,
+    )
+
+
 def section(anchor: str, title: str, body: str) -> str:
     """A part of the account page. `body` is HTML whose values are escaped already."""
     return f'<section aria-labelledby="{anchor}"><h2 id="{anchor}">{escape(title)}</h2>{body}</section>'

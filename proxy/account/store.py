@@ -73,6 +73,10 @@ class SessionStore:
         await self._command("PEXPIRE", SESSION + key, _milliseconds(rest))
         return session
 
+    async def is_open(self, key: str) -> bool:
+        """Whether there is a session of this `session_key`. It is not used by that."""
+        return bool(await self._command("EXISTS", SESSION + key))
+
     async def end(self, cookie: str) -> None:
         await self._command("DEL", SESSION + session_key(cookie))
 

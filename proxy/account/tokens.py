@@ -12,6 +12,7 @@ from msgspec import structs
 from config.settings import Administrator
 from config.settings import Tokens as Settings
 from observability.audit.entries import Act, timestamp
+from proxy.account.administrators import Administrators
 from proxy.account.persons import Person
 from proxy.accounting import Accounting
 from proxy.directory.changes import Change, Deed
@@ -101,7 +102,7 @@ class AccountTokens:
         self._store = store
         self._change = change
         self._settings = settings
-        self._administrators = tuple(administrators)
+        self._administrators = Administrators.of(administrators)
         self._max_stale = max_stale
         self._clock = clock
 
@@ -174,7 +175,4 @@ class AccountTokens:
             )
 
     def _may(self, person: Person, owner: Owner) -> bool:
-        return person.owner == owner or any(
-            administrator.issuer == person.identity.issuer and not person.members.isdisjoint(administrator.members)
-            for administrator in self._administrators
-        )
+        return person.owner == owner or self._administrators.include(person.identity.issuer, person.members)

@@ -20,6 +20,7 @@ COMMANDS: Final = {
     "serve": "run the gate",
     "check": "is the configuration right, are issuer, Redis and engine reachable and safe?",
     "explain": "a token on standard input: who that is, and which border his request would have",
+    "admin": "the pages of the admin listener: a link to them, for whoever may read the configuration",
     "directory": "who is a member of what: import, export, show, grant, revoke, block, unblock",
     "keys": "the salt keys and epochs: new, list, rotate",
     "audit": "who was let in to what: verify, show",

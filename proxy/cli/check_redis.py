@@ -8,6 +8,7 @@ from typing import Final
 from config.settings import Settings
 from proxy.account.store import ONCE, SESSION, SESSIONS_IN, SESSIONS_OF
 from proxy.cli.lines import Level, Line
+from proxy.directory.redis_history import GATES, REQUESTS, SLOT
 from proxy.directory.redis_rights import forbidden
 from proxy.directory.redis_store import CHANGES, ENDINGS, GENERATION
 from proxy.directory.redis_tokens import LOGIN, TOKENS_OF, token_keys
@@ -52,6 +53,16 @@ _TOKENS: Final[tuple[Command, ...]] = (
 )
 _PROOF: Final[tuple[Command, ...]] = (("SET", PROOFS + _NAME, "", "NX", "EX", 1),)
 
+_HISTORY: Final[tuple[Command, ...]] = (
+    ("SET", SLOT + _NAME, "", "EX", 1),
+    ("XADD", REQUESTS, "MAXLEN", "~", 1, "*", _NAME, ""),
+    ("ZADD", GATES, 0, _NAME),
+    ("ZREMRANGEBYSCORE", GATES, 0, 0),
+    ("EXPIRE", GATES, 1),
+    ("XRANGE", REQUESTS, "-", "+"),
+    ("MGET", SLOT + _NAME),
+)
+
 _PAGE: Final = "proxy/directory/redis-layout.md"
 _WRITE: Final = f"Give it `+@write +publish` on saltgate's keys and channel ({_PAGE})"
 
@@ -65,6 +76,7 @@ async def redis_lines(part: str, settings: Settings) -> AsyncIterator[Line]:
         sessions = await forbidden(settings.directory, _SIGN_IN) if signs_in else ()
         tokens = await forbidden(settings.directory, _TOKENS)
         proofs = await forbidden(settings.directory, _PROOF)
+        history = await forbidden(settings.directory, _HISTORY) if settings.history.redis else ()
     except StoreUnavailable as error:
         yield Line(Level.FAULT if signs_in else Level.WARNING, part, "Redis user", f"{error}")
         return
@@ -73,6 +85,9 @@ async def redis_lines(part: str, settings: Settings) -> AsyncIterator[Line]:
         yield Line(Level.FAULT, part, "Redis user", f"{without}. {_WRITE}")
     if tokens:
         without = f"{_lacks(tokens)}: no personal access token can be made or revoked at /account"
+        yield Line(Level.WARNING, part, "Redis user", f"{without}. {_WRITE}")
+    if history:
+        without = f"{_lacks(history)}: the history of the administrators' pages is not kept (`[history] redis`)"
         yield Line(Level.WARNING, part, "Redis user", f"{without}. {_WRITE}")
     if proofs:
         without = "it may not note which DPoP proofs have come: tokens bound by DPoP are answered with 503"

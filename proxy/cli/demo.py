@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import shlex
 import signal
 import sys
+import time
 from collections.abc import Coroutine, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +15,8 @@ from typing import Final
 
 import aiohttp
 
+from config.load import load
+from proxy.cli.admin import pages_link
 from proxy.demo.called import called_again
 from proxy.demo.cast import ALICE, BOB, CAST
 from proxy.demo.part import PartFailed
@@ -20,6 +24,7 @@ from proxy.demo.picture import picture
 from proxy.demo.provider.native_client import SignInFailed, sign_in
 from proxy.demo.scene import LENGTHS, Row, SceneFailed, play
 from proxy.demo.stage import EngineUrl, Stage, StageFailed, open_stage, redis_server
+from proxy.demo.traffic import trickle
 
 # A part that ends takes the scene's request with it: the request's failure is heard of first, the part is the reason.
 REASON_SECONDS: Final = 2.0
@@ -118,6 +123,17 @@ async def _perform(stage: Stage, arguments: argparse.Namespace) -> None:
         _draw(arguments.picture, rows, stage, arguments)
     if not arguments.once:
         _say(_try_it(stage, tokens[ALICE.username], tokens[BOB.username]))
+        await _go_on(stage, tokens, arguments)
+
+
+async def _go_on(stage: Stage, tokens: Mapping[str, str], arguments: argparse.Namespace) -> None:
+    """Until somebody ends it. Behind the simulator some traffic goes on; a real engine is left to whoever owns it."""
+    settings = load(stage.configuration).settings
+    link = pages_link(settings, now=time.time())  # noqa: TID251 - the clock is handed out here
+    _say(_pages(str(link), stage, goes_on=arguments.engine_url is None))
+    async with aiohttp.ClientSession() as session:
+        if arguments.engine_url is None:
+            await trickle(session, stage.public, tokens, model=stage.model)
         await asyncio.Event().wait()
 
 
@@ -225,5 +241,22 @@ print(answer.choices[0].message.content)
 {saltgate} whoami
 export OPENAI_API_KEY=$({saltgate} token)
 
-  Tokens are good for an hour. Ctrl-C ends everything.
+  Tokens are good for an hour.
+"""
+
+
+def _pages(link: str, stage: Stage, *, goes_on: bool) -> str:
+    traffic = " A few requests go on, so that\n  there is something to see." if goes_on else ""
+    way = "" if stage.account is None else "\n  Alice is an administrator: her account page leads there, too."
+    return f"""\
+  See what happens, as administrators do.{traffic} The link is good once,
+  for a minute:
+
+{link}
+
+  and this gives another one:
+
+{called_again()} admin ticket -c {shlex.quote(str(stage.configuration))}
+{way}
+  Ctrl-C ends everything.
 """

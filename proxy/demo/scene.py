@@ -71,6 +71,18 @@ async def play(
             return
 
 
+async def ask(
+    session: aiohttp.ClientSession, url: str, tokens: Mapping[str, str], *, model: str, role: Role, text: str
+) -> Row:
+    """One request of somebody's. Raises SceneFailed."""
+    return await _send(_Stage(session, url, tokens, model), Line(role, role.name), "", text)
+
+
+def text_of(words: int) -> str:
+    """A text that nobody has sent before."""
+    return _text(words)
+
+
 @dataclass(frozen=True, slots=True)
 class _Stage:
     session: aiohttp.ClientSession

@@ -27,7 +27,7 @@ import aiohttp
 from config.addresses import UnixAddress, is_loopback_host, upstream_address
 from config.settings import Directory as DirectorySettings
 from proxy.assurance.proof import prove
-from proxy.demo.cast import AUDIENCE, WEB_CLIENT, clients, directory_toml, people
+from proxy.demo.cast import ALICE, AUDIENCE, WEB_CLIENT, clients, directory_toml, people
 from proxy.demo.part import Part, PartFailed, running
 from proxy.demo.ports import Ports
 from proxy.demo.provider.address import loopback_address
@@ -268,6 +268,10 @@ listen = "{public}"
 
 [admin]
 listen = "{admin}"
+
+[[admin.administrators]]
+issuer = "{issuer}"
+members = ["user:{ALICE.subject}"]
 
 [[engines]]
 name = "main"

@@ -160,6 +160,11 @@ class Exchange:
         self.done = self._loop.create_future()
 
     @property
+    def record(self) -> Record:
+        """What is told of its request."""
+        return self._record
+
+    @property
     def begun(self) -> bool:
         """Whether the engine had begun to answer: with the first token of a stream, or the first byte of another."""
         return self._seen.begun

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
@@ -85,6 +86,11 @@ class Relay:
     @property
     def open_exchanges(self) -> int:
         return len(self._open)
+
+    def open_streams(self) -> Counter[tuple[str, str]]:
+        """How many streams are open, by workspace and project."""
+        records = (exchange.record for exchange in self._open)
+        return Counter((one.workspace or "", one.project or "") for one in records if one.stream)
 
     def cut_all(self) -> None:
         """The drain limit is over: end what is still open, honestly."""

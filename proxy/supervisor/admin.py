@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
-from typing import Protocol
+from typing import Final, Protocol
 
 from aiohttp import web
 
 from config.addresses import UnixAddress, listen_address
 from proxy.supervisor.listener import cannot_listen
 from proxy.supervisor.scrape import scraped
+
+MOST_BODY_BYTES: Final = 96 * 1024
 
 
 class Served(Protocol):
@@ -32,9 +34,11 @@ class Served(Protocol):
 
 
 @asynccontextmanager
-async def admin_listener(listen: str, served: Served) -> AsyncIterator[None]:
-    """It answers while the context is open. Raises CannotListen."""
-    runner = web.AppRunner(_application(served), access_log=None, handle_signals=False)
+async def admin_listener(listen: str, served: Served, pages: Iterable[web.RouteDef] = ()) -> AsyncIterator[None]:
+    """It answers while the context is open, also with `pages`. Raises CannotListen."""
+    application = _application(served)
+    application.add_routes(pages)
+    runner = web.AppRunner(application, access_log=None, handle_signals=False)
     await runner.setup()
     address = listen_address(listen)
     try:
@@ -65,7 +69,7 @@ def _application(served: Served) -> web.Application:
             return web.Response(status=401, text="metrics_token required\n", headers={"WWW-Authenticate": "Bearer"})
         return await scraped(request, served.metrics)
 
-    application = web.Application()
+    application = web.Application(client_max_size=MOST_BODY_BYTES)
     application.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", metrics)])
     return application
 

@@ -14,10 +14,13 @@ from observability.totals import Totals
 from proxy.channel import WorkerState
 from proxy.listening.loads import load_page
 from proxy.plan import Plan
+from proxy.supervisor.gathering import Gathering
 from proxy.supervisor.worker import Outfit, Worker
 
 # How often every worker is asked, so that one that hangs is found though nobody looks at the admin listener.
 LOOK_SECONDS: Final = 10.0
+# Somebody looks at a page and waits for what a worker says.
+ASK_SECONDS: Final = 2.0
 # Beyond the drain limit: cut streams write their error event, telemetry flushes.
 EXIT_SECONDS: Final = 8.0
 
@@ -27,11 +30,11 @@ _log = structlog.get_logger("saltgate.server")
 class Generation:
     """See the module. It takes no connections until `listen`. Raises OSError where there are no descriptors left."""
 
-    def __init__(self, plan: Plan, listening: socket.socket, totals: Totals) -> None:
+    def __init__(self, plan: Plan, listening: socket.socket, totals: Totals, gathering: Gathering) -> None:
         self.plan = plan
         count = plan.workers or os.cpu_count() or 1
         self._page = load_page(count)
-        outfit = Outfit(plan.packed, listening, self._page, totals)
+        outfit = Outfit(plan.packed, listening, self._page, totals, gathering)
         self._workers = [Worker(outfit, number) for number in range(count)]
         self._ending = asyncio.Event()
 
@@ -83,6 +86,18 @@ class Generation:
     async def tell(self, *, counts: bool) -> list[WorkerState | None]:
         """What each worker says of itself. With `counts`, what it has counted is in the totals then."""
         return list(await asyncio.gather(*(worker.state(counts=counts) for worker in self._workers)))
+
+    async def ask(self, question: bytes) -> bytes | None:
+        """The first answer that a worker has; None where none has one."""
+        for worker in self._workers:
+            answer = await worker.ask(question, ASK_SECONDS)
+            if answer is not None:
+                return answer
+        return None
+
+    async def ask_all(self, question: bytes) -> list[bytes | None]:
+        """Every worker's answer."""
+        return list(await asyncio.gather(*(worker.ask(question, ASK_SECONDS) for worker in self._workers)))
 
     async def waits_for(self) -> frozenset[str]:
         """What stands between it and serving; "workers" where one does not answer."""

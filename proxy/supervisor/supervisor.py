@@ -14,9 +14,12 @@ from typing import Final
 
 import structlog
 
+from observability import families
 from observability.exposition import States, exposition
+from observability.history.history import Bounds, History
 from observability.reloads import Reloads
 from proxy.plan import Plan
+from proxy.supervisor.gathering import Gathering
 from proxy.supervisor.generation import Generation
 from proxy.supervisor.metering import Metering, Running
 from proxy.supervisor.otlp import Exports
@@ -47,7 +50,9 @@ class Supervisor:
         self._metering = Metering(plan.metrics, wall_clock=wall_clock)
         self._exports = Exports(self._metering.totals, self._states, wall_clock=wall_clock)
         self._exports.follow(plan.metrics.otlp)
-        self._current = Generation(plan, listening, self._metering.totals)
+        history = History(Bounds(scopes=plan.scopes, recent=plan.recent, kept=plan.kept), since=wall_clock())
+        self.gathering = Gathering(history, wall_clock)
+        self._current = Generation(plan, listening, self._metering.totals, self.gathering)
         self._retired: set[Generation] = set()  # they have handed over, and some of their connections are open
         self._coming: Generation | None = None
         self._deaths = 0
@@ -60,6 +65,15 @@ class Supervisor:
         return self._current.plan.metrics_token
 
     @property
+    def plan(self) -> Plan:
+        """What is in force now."""
+        return self._current.plan
+
+    @property
+    def is_draining(self) -> bool:
+        return self._stop.is_set()
+
+    @property
     def size(self) -> int:
         return self._current.size
 
@@ -68,6 +82,19 @@ class Supervisor:
         if self._stop.is_set():
             return ["draining"]
         return sorted(await self._current.waits_for())
+
+    async def ask(self, question: bytes) -> bytes | None:
+        """What a worker answers to a question (`proxy.questions`); None where none can."""
+        return await self._current.ask(question)
+
+    async def ask_all(self, question: bytes) -> list[bytes | None]:
+        """What each worker that takes connections answers."""
+        return await self._current.ask_all(question)
+
+    def violations(self) -> dict[str, int]:
+        """How often each isolation check failed since the start, as the workers last told: 10 s ago at most."""
+        counted = self._metering.totals.counted(families.ISOLATION_VIOLATIONS)
+        return {labels[0]: int(times) for labels, times in counted.items()}
 
     async def metrics(self, *, open_metrics: bool) -> Iterator[str]:
         """The page for a scraper, in pieces: what all workers ever counted, and how they are."""
@@ -136,7 +163,7 @@ class Supervisor:
         plan = await self._read_anew()
         check_fixed(self._current.plan, plan)
         try:
-            coming = self._coming = Generation(plan, self._listening, self._metering.totals)
+            coming = self._coming = Generation(plan, self._listening, self._metering.totals, self.gathering)
         except OSError as error:
             raise CannotReload(("workers", f"cannot be started: {error.strerror}")) from error
         running = tasks.create_task(self._run(coming))

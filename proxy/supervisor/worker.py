@@ -18,6 +18,7 @@ from observability.counted import Counted, State
 from observability.totals import Totals
 from proxy.channel import Assignment, Cut, Listen, Order, Retire, Tell, Told, WorkerState, frame, read_frame
 from proxy.listening.loads import LoadPage, Loads
+from proxy.supervisor.gathering import Gathering
 
 FIRST_RESTART_SECONDS: Final = 0.5
 LONGEST_RESTART_SECONDS: Final = 30.0
@@ -31,13 +32,14 @@ _log = structlog.get_logger("saltgate.server")
 @dataclass(frozen=True, slots=True)
 class Outfit:
     """What every worker of a generation gets. `packed` are its settings, `page` is where it tells its load, `totals`
-    what its counts are added to.
+    what its counts are added to, `gathering` is told of its requests.
     """
 
     packed: bytes
     listening: socket.socket
     page: LoadPage
     totals: Totals
+    gathering: Gathering
     answer_seconds: float = ANSWER_SECONDS
     hung_seconds: float = HUNG_SECONDS
 
@@ -55,7 +57,8 @@ class Worker:
         self._process: asyncio.subprocess.Process | None = None
         self._control: asyncio.StreamWriter | None = None
         self._asked = 0
-        self._waiting: dict[int, asyncio.Future[WorkerState | None]] = {}
+        self._waiting: dict[int, asyncio.Future[Told | None]] = {}
+        self._instance = ""
         self._heard = 0.0
         self._listens = False
         self._ending = asyncio.Event()
@@ -95,24 +98,39 @@ class Worker:
 
         With `counts` it has told before what it counted until now.
         """
+        told = await self._ask(Tell(self._next_number(), counts), self._outfit.answer_seconds)
+        if told is not None:
+            return told.state
+        if self._control is not None and self._silent_seconds() > self._outfit.hung_seconds:
+            _log.error("worker.hung", worker=self._number)
+            self._signal(signal.SIGKILL)
+        return None
+
+    async def ask(self, question: bytes, seconds: float) -> bytes | None:
+        """The worker's answer to a question; None where it has none in time."""
+        told = await self._ask(Tell(self._next_number(), counts=False, question=question), seconds)
+        return told.answer if told is not None and told.answer else None
+
+    def _next_number(self) -> int:
+        self._asked += 1
+        return self._asked
+
+    def _silent_seconds(self) -> float:
+        return asyncio.get_running_loop().time() - self._heard
+
+    async def _ask(self, tell: Tell, seconds: float) -> Told | None:
         if self._control is None:
             return None
-        loop = asyncio.get_running_loop()
-        self._asked += 1
-        number = self._asked
-        answer: asyncio.Future[WorkerState | None] = loop.create_future()
-        self._waiting[number] = answer
-        self._order(Tell(number, counts))
+        answer: asyncio.Future[Told | None] = asyncio.get_running_loop().create_future()
+        self._waiting[tell.number] = answer
+        self._order(tell)
         try:
-            async with asyncio.timeout(self._outfit.answer_seconds):
+            async with asyncio.timeout(seconds):
                 return await answer
         except TimeoutError:
-            if loop.time() - self._heard > self._outfit.hung_seconds:
-                _log.error("worker.hung", worker=self._number)
-                self._signal(signal.SIGKILL)
             return None
         finally:
-            del self._waiting[number]
+            del self._waiting[tell.number]
 
     def listen(self) -> None:
         """Take connections, now and after each start."""
@@ -149,10 +167,10 @@ class Worker:
                 raise
         if self._ending.is_set():
             self._signal(signal.SIGTERM)
-        instance = f"{socket.gethostname()}-{process.pid}-{secrets.token_hex(3)}"
+        instance = self._instance = f"{socket.gethostname()}-{process.pid}-{secrets.token_hex(3)}"
         self._heard = asyncio.get_running_loop().time()
         reader, writer = await asyncio.open_connection(sock=ours)
-        writer.write(frame(Assignment(self._outfit.packed, self._number, instance, self._listens)))
+        writer.write(frame(Assignment(self._outfit.packed, self._number, instance, self._listens, tells_requests=True)))
         self._control = writer
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -195,12 +213,14 @@ class Worker:
             told = msgspec.msgpack.decode(message, type=Told)
             if told.counted:
                 self._add(told.counted)
+            if told.requests:
+                self._outfit.gathering.take(self._instance, told.requests)
         except ValueError:
             self._complain()
             return
         waiting = self._waiting.get(told.number)
         if waiting is not None and not waiting.done():
-            waiting.set_result(told.state)
+            waiting.set_result(told)
 
     def _add(self, piece: bytes) -> None:
         counted, strange = Counted.decode(piece)
@@ -218,6 +238,7 @@ class Worker:
 
     def _ended(self, writer: asyncio.StreamWriter) -> None:
         self._control = self._process = None
+        self._outfit.gathering.end(self._instance)
         self.states = []
         with contextlib.closing(Loads(self._outfit.page, self._number)) as loads:
             loads.leave()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from observability.waterfall import waterfall
+from observability.waterfall import times_of, waterfall
 from tests.observability.telling import Time, answers, goes_up, recorder, took
 
 
@@ -17,7 +17,7 @@ def test_a_stream_shows_its_stages_its_prefill_its_relay_and_its_tokens_in_order
         took(record, "queue", time, milliseconds=30)
         goes_up(record)
         answers(record, time)
-    bars = waterfall(record)
+    bars = waterfall(times_of(record))
     assert [bar.step for bar in bars] == ["auth", "queue", "prefill", "relay", "stream"]
     begins = [0.001, 0.013, 0.043, 0.093, 0.093]
     assert [bar.begins for bar in bars] == pytest.approx(begins)
@@ -30,7 +30,7 @@ def test_a_refused_request_shows_how_far_it_came() -> None:
         time.passes(milliseconds=5)
         took(record, "auth", time, milliseconds=5)
         record.refused("not_a_member", 403)
-    assert [bar.step for bar in waterfall(record)] == ["auth"]
+    assert [bar.step for bar in waterfall(times_of(record))] == ["auth"]
 
 
 def test_an_answer_without_a_token_is_one_step_from_its_sending_to_its_end() -> None:
@@ -40,7 +40,7 @@ def test_an_answer_without_a_token_is_one_step_from_its_sending_to_its_end() -> 
         time.passes(milliseconds=70)
         record.answered(200)
         record.ended("ok")
-    (bar,) = waterfall(record)
+    (bar,) = waterfall(times_of(record))
     assert bar.step == "answer"
     assert bar.seconds == pytest.approx(0.070)
 
@@ -52,5 +52,5 @@ def test_a_stage_that_there_was_twice_is_shown_twice_and_counts_in_all() -> None
             time.passes(milliseconds=1)
             took(record, "stamp", time, milliseconds=1)
         record.refused("engine_busy", 503)
-    assert [bar.begins for bar in waterfall(record)] == pytest.approx([0.0, 0.001])
+    assert [bar.begins for bar in waterfall(times_of(record))] == pytest.approx([0.0, 0.001])
     assert record.stages == {"stamp": pytest.approx(0.002)}

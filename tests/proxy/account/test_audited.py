@@ -74,3 +74,27 @@ async def test_sessions_that_begin_and_end_are_told(redis: RedisServer, tmp_path
         (ended,) = await told(place, "session.ended", 1)
     assert began["subject"] == ended["subject"]
     assert ended["count"] == 1
+
+
+async def test_who_goes_to_the_administrators_pages_has_a_line_before(redis: RedisServer, tmp_path: Path) -> None:
+    place = tmp_path / "audit"
+    async with account_scene(redis, tmp_path, administrators=(f"user:{ALICE}",), audit=settings(place)) as scene:
+        browser = await scene.signed_in()
+        page = await browser.get("/account")
+        assert (await browser.post("/account/admin", {"form_token": page.form_token})).status == 200
+        begun, done = await told(place, "admin.ticket_made", 2)
+    assert (begun["state"], done["state"]) == ("begun", "done")
+    assert begun["by"] == pseudonym(KEY, scene.provider.mint.issuer, ALICE)
+
+
+async def test_while_the_audit_cannot_be_written_nobody_goes_there(redis: RedisServer, tmp_path: Path) -> None:
+    async with account_scene(redis, tmp_path, administrators=(f"user:{ALICE}",), audit=linked(tmp_path)) as scene:
+        browser = await scene.signed_in()
+        page = await browser.get("/account")
+        with unwritable(tmp_path / "audit"):
+            async with asyncio.timeout(10):
+                while (state := scene.bed.gate.gateway.accounting.state()) is None or state.up:
+                    await asyncio.sleep(0.01)
+            shown = await browser.post("/account/admin", {"form_token": page.form_token})
+        assert shown.status == 503
+        assert "sign-in#" not in shown.text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.account.clerks import origin_of
+from config.addresses import origin_of
 from proxy.account.cookies import Cookie, cookies_of, fresh_value
 
 VALUE = "v" * 43

@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from config.secret import Secret
-from config.settings import Directory, Engine, Isolation, IsolationKey, Issuer, Login, Settings
+from config.settings import Directory, Engine, History, Isolation, IsolationKey, Issuer, Login, Settings
 from proxy.account.tokens import Wish, new_token
 from proxy.cli.check_redis import redis_lines
 from proxy.cli.lines import Level, Line
@@ -76,6 +76,14 @@ async def test_else_it_is_a_warning_about_tokens(redis: RedisServer, login: Logi
     assert line.level is Level.WARNING
     assert "no personal access token can be made or revoked" in line.message
     assert f"`{WRITES}`" in line.message
+
+
+async def test_a_history_that_cannot_be_kept_is_warned_of(redis: RedisServer) -> None:
+    kept = replace(settings(redis, *SERVES.split(), PROOFS), history=History(redis=True))
+    assert "the history of the administrators' pages is not kept" in (await found(kept))[-1].message
+    kept = replace(settings(redis, *SERVES.split(), *WRITES.split()), history=History(redis=True))
+    assert await found(kept) == []
+    assert redis.command("DBSIZE") == b":0\r\n"
 
 
 async def test_without_the_selector_bound_tokens_are_warned_of(redis: RedisServer) -> None:

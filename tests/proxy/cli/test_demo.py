@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.request import Request, urlopen
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -119,6 +120,26 @@ def test_the_scene_is_played_and_drawn_and_then_everything_is_gone(demo: Callabl
     assert running.leaves_nothing()
 
 
+def _see_pages(running: Demo) -> None:
+    """By the link, and by the next one: they show the scene, and what the stranger was refused."""
+    link = re.search(r"^(http://127\.0\.0\.1:\d+)/sign-in#(\S+)$", running.text, re.MULTILINE)
+    another = re.search(r"^.+ admin ticket -c \S.*$", running.text, re.MULTILINE)
+    assert link is not None
+    assert another is not None
+    printed = subprocess.run(["sh", "-c", another[0]], capture_output=True, check=True, timeout=SECONDS, text=True)
+    admin = link[1]
+    for ticket in (link[2], printed.stdout.strip().partition("#")[2]):
+        sent = {"Origin": admin, "Content-Type": "application/json"}
+        asked = Request(f"{admin}/sign-in", json.dumps({"ticket": ticket}).encode(), sent)
+        with urlopen(asked, timeout=SECONDS) as entered:
+            cookie, key = entered.headers["Set-Cookie"].partition(";")[0], json.loads(entered.read())["key"]
+        shown = Request(f"{admin}/api/overview", headers={"Cookie": cookie, "X-Saltgate-Key": key})
+        with urlopen(shown, timeout=SECONDS) as answered:
+            view = json.loads(answered.read())
+        assert {one["workspace"] for one in view["workspaces"]} == {"acme", "globex"}
+        assert view["total"]["requests"] >= 10
+
+
 def test_what_it_prints_to_be_pasted_works_and_ctrl_c_ends_it_cleanly(demo: Callable[..., Demo]) -> None:
     running = demo()
     running.until_said("Ctrl-C ends everything.")
@@ -141,6 +162,7 @@ def test_what_it_prints_to_be_pasted_works_and_ctrl_c_ends_it_cleanly(demo: Call
     )
     refused = subprocess.run(["sh", "-c", stranger], capture_output=True, check=True, timeout=SECONDS)
     assert json.loads(refused.stdout)["error"]["code"] == "not_a_member"
+    _see_pages(running)
     running.signal_group(signal.SIGINT)
     running.signal_group(signal.SIGINT)  # as the impatient do
     assert running.code() == 0, running.text

@@ -17,10 +17,13 @@ import msgspec
 import pytest
 
 from config.settings import Directory, Engine, Isolation, IsolationKey, Issuer, Settings
+from observability.history.history import Bounds as HistoryBounds
+from observability.history.history import History
 from observability.totals import Bounds, Totals
 from proxy.listening.loads import load_page
 from proxy.plan import Plan, pack
 from proxy.reading import read_configuration
+from proxy.supervisor.gathering import Gathering
 from proxy.supervisor.reload import CannotReload, read_anew
 from proxy.supervisor.supervisor import Supervisor
 from proxy.supervisor.worker import Outfit, Worker
@@ -49,6 +52,10 @@ def plan(**more: object) -> Plan:
 
 def totals() -> Totals:
     return Totals(Bounds(), monotonic=time.monotonic, wall_clock=time.time)
+
+
+def gathering() -> Gathering:
+    return Gathering(History(HistoryBounds(scopes=1, recent=1), since=0.0), time.time)
 
 
 @contextmanager
@@ -91,7 +98,9 @@ async def until_reload(supervisor: Supervisor, succeeded: bool, *, after: float 
 async def test_a_worker_that_hangs_is_killed_and_replaced() -> None:
     page = load_page(1)
     with listening_socket() as listening:
-        worker = Worker(Outfit(plan().packed, listening, page, totals(), answer_seconds=0.5, hung_seconds=10.0), 0)
+        worker = Worker(
+            Outfit(plan().packed, listening, page, totals(), gathering(), answer_seconds=0.5, hung_seconds=10.0), 0
+        )
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(worker.keep_running())
             async with asyncio.timeout(60):
@@ -145,7 +154,7 @@ async def test_workers_that_cannot_even_start_are_tried_again_ever_more_slowly()
     """What is packed is not theirs: each dies at once."""
     page = load_page(1)
     with listening_socket() as listening:
-        worker = Worker(Outfit(b"nothing", listening, page, totals()), 0)
+        worker = Worker(Outfit(b"nothing", listening, page, totals(), gathering()), 0)
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(worker.keep_running())
             async with asyncio.timeout(60):
