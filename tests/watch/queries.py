@@ -88,6 +88,13 @@ def dashboard_queries() -> list[Query]:
     ]
 
 
+def allowed_keys() -> list[str]:
+    """The attributes that the collector's configuration lets through."""
+    collector = yaml.safe_load((COMPOSE / "collector" / "collector.yaml").read_text())
+    keys: list[str] = collector["processors"]["redaction"]["allowed_keys"]
+    return keys
+
+
 ANY: Final = ".*"
 _WINDOWS: Final = {"__rate_interval": "5m", "__range": "1h"}
 

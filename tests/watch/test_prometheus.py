@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,22 +16,29 @@ import yaml
 
 from proxy.demo.simulator import EngineShape, Pace
 from tests.parts.gate_bed import chat
+from tests.parts.otlp_sink import OtlpSink
 from tests.parts.prometheus_server import Json, PrometheusServer
 from tests.parts.redis_server import RedisServer
 from tests.proxy.test_server import Served, serving
-from tests.watch.queries import PROMETHEUS, RULE_FILES, dashboard_queries, filled
+from tests.watch.queries import PROMETHEUS, RULE_FILES, Query, allowed_keys, dashboard_queries, filled
 
 pytestmark = pytest.mark.process
 
+# What OpenTelemetry's SDK says of itself; no backend needs it.
+OF_THE_SDK: Final = frozenset({"telemetry.sdk.name", "telemetry.sdk.language", "telemetry.sdk.version"})
 TOKEN: Final = "metrics-token-of-the-test"
 SHAPE: Final = EngineShape(answer_tokens=8, pace=Pace(prefill_tokens_per_second=0.0, seconds_per_token=0.002))
 
 
 @asynccontextmanager
-async def watched(redis: RedisServer, folder: Path) -> AsyncIterator[tuple[Served, PrometheusServer]]:
-    """A gate of two workers, ready, and a Prometheus that has scraped it and its engine."""
+async def watched(
+    redis: RedisServer, folder: Path, *, collector: str | None = None
+) -> AsyncIterator[tuple[Served, PrometheusServer]]:
+    """A gate of two workers, ready, and a Prometheus that has scraped it and its engine. Spans go to `collector`."""
     (folder / "metrics-token").write_text(f"{TOKEN}\n")
     environment = {"SALTGATE_ADMIN__METRICS_TOKEN": '{ file = "metrics-token" }'}
+    if collector is not None:
+        environment["SALTGATE_TELEMETRY__OTLP_ENDPOINT"] = collector
     async with serving(redis, folder, workers=2, shape=SHAPE, environment=environment) as served:
         await served.until("/readyz", 200)
         watching = folder / "prometheus"
@@ -85,8 +93,6 @@ async def traffic(served: Served, prometheus: PrometheusServer) -> None:
 EMPTY: Final = (
     r"saltgate: (Streams without a token|Usage unknown) ",
     r"saltgate: Where the first token's time goes C",  # nobody waits
-    r"saltgate: (Largest gap|Share of the|Time in the gate)",
-    r"saltgate-health: (Workers A|Event loop|CPU|Memory|Open files|Remembered|Fetches|Scopes with series)",
     r"saltgate-health: Firing now ",
     r"saltgate-health: Engines, directory, issuers [DF]",  # no introspection, no TLS
     r"saltgate-health: (Preemptions|Inside the engine, p95) ",  # the simulator has no such metrics
@@ -142,6 +148,27 @@ async def test_it_scrapes_evaluates_and_alerts_and_each_alert_ends(own_redis: Re
         served.process.kill()
         await served.ended()
         await prometheus.until_alerts(lambda names: "SaltgateGone" in names)
+
+
+async def points(prometheus: PrometheusServer, query: Query) -> set[str]:
+    """The traces that Grafana draws as points beside this query of a panel."""
+    now = time.time()
+    found = await prometheus.ask("query_exemplars", query=filled(query.expr), start=str(now - 300), end=str(now + 300))
+    return {one["labels"]["trace_id"] for series in found for one in series["exemplars"]}
+
+
+async def test_the_points_of_a_panel_are_traces_that_the_collector_has(redis: RedisServer, tmp_path: Path) -> None:
+    (panel,) = (query for query in dashboard_queries() if query.place == "saltgate: Time to first token A")
+    async with OtlpSink() as sink, watched(redis, tmp_path, collector=sink.url) as (served, prometheus):
+        async with asyncio.timeout(60):
+            while not (shown := await points(prometheus, panel)):
+                assert await ask(served, stream=True) == 200
+                await asyncio.sleep(0.5)
+            while not shown <= {span.trace_id for span in sink.spans}:
+                await asyncio.sleep(0.2)
+        # What the collector would let through is all that these spans say.
+        told = {name for span in sink.spans for name in (*span.attributes, *span.resource)}
+        assert told - OF_THE_SDK <= set(allowed_keys())
 
 
 async def only(prometheus: PrometheusServer, name: str) -> list[Json]:
