@@ -94,6 +94,7 @@ def _parts() -> list[tuple[int, Json]]:
                 Query(f"min by (issuer) ({here(families.INTROSPECTION_UP)})", "{{issuer}} introspection"),
                 Query(f"min({here(families.RELOAD_SUCCEEDED)})", "configuration"),
                 Query(f"min({here(families.CERTIFICATE_USABLE)})", "certificate"),
+                Query(f"min({here(families.AUDIT_UP)})", "audit"),
             ),
         ),
         (
@@ -353,6 +354,17 @@ def _told() -> list[tuple[int, Json]]:
     ends = f"min by (instance) ({here(families.CERTIFICATE_EXPIRY)}) - time()"
     confirmed = f"time() - min by (instance) ({here(families.DIRECTORY_CONFIRMED)})"
     return [
+        (
+            8,
+            timeseries(
+                "Audit",
+                "Records that are not on disk yet, and in 5 minutes: failures to write, and records that are lost.",
+                "short",
+                Query(f"sum by (instance) ({here(families.AUDIT_WAITING)})", "{{instance}} waiting"),
+                Query(f"sum by (instance) (increase({here(families.AUDIT_FAILURES)}[5m]))", "{{instance}} failures"),
+                Query(f"sum by (instance) (increase({here(families.AUDIT_LOST)}[5m]))", "{{instance}} lost"),
+            ),
+        ),
         (
             8,
             timeseries(

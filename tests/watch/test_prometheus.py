@@ -94,7 +94,8 @@ EMPTY: Final = (
     r"saltgate: (Streams without a token|Usage unknown) ",
     r"saltgate: Where the first token's time goes C",  # nobody waits
     r"saltgate-health: Firing now ",
-    r"saltgate-health: Engines, directory, issuers [DF]",  # no introspection, no TLS
+    r"saltgate-health: Audit ",
+    r"saltgate-health: Engines, directory, issuers [DFG]",  # no introspection, no TLS, no audit
     r"saltgate-health: (Preemptions|Inside the engine, p95) ",  # the simulator has no such metrics
     r"saltgate-health: Border alarms and rules B",  # no rules
     r"saltgate-health: Certificate ends in ",
