@@ -86,6 +86,7 @@ class Admissions:
     certificates: ClientCertificates
     wall_clock: Callable[[], float]
     _kept: Kept[bytes, tuple[Admission, Warrant]] = field(default_factory=lambda: Kept(CAPACITY))
+    _snapshot: Snapshot | None = None
     _groups: int = 0
     hits: int = 0
 
@@ -160,13 +161,20 @@ class Admissions:
         return now if isinstance(now, Forbidden | Unauthenticated) else None
 
     def _keep(self, key: bytes, admission: Admission, warrant: Warrant) -> None:
+        # What an earlier snapshot allowed counts no more, and would keep that snapshot in memory: a whole directory.
+        if admission.snapshot is not self._snapshot:
+            self._snapshot = admission.snapshot
+            self._forget()
         # As many groups as remembered scopes may have: a token may name a thousand.
         groups = len(admission.identity.groups)
         if self._groups + groups > GROUPS:
-            self._kept.forget()
-            self._groups = 0
+            self._forget()
         lost = self._kept.keep(key, (admission, warrant))
         self._groups += groups - (0 if lost is None else len(lost[0].identity.groups))
+
+    def _forget(self) -> None:
+        self._kept.forget()
+        self._groups = 0
 
 
 def _key(route: Route, request: Request) -> bytes:

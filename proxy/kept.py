@@ -37,10 +37,11 @@ class Kept(Generic[K, V]):
         return self._values.get(key)
 
     def keep(self, key: K, value: V) -> V | None:
-        """The value that had to go for it, if one had."""
+        """The value that had to go for it, if one had: that of the same key, or the one that was kept first."""
+        replaced = self._values.pop(key, None)
         self._values[key] = value
         self._free_some()
-        return self._values.popitem(last=False)[1] if len(self._values) > self._capacity else None
+        return self._values.popitem(last=False)[1] if len(self._values) > self._capacity else replaced
 
     def forget(self) -> None:
         """Nothing is found any more."""

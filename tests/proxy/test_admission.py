@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
+from weakref import ref
 
 import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
@@ -317,3 +318,44 @@ async def test_no_token_stays_in_memory_and_no_more_groups_than_a_bound(
         await door.admitted(request(named(token)))
         assert len(kept) == (number % 3) + 1
     assert all(len(key) == 32 for key in kept._values)
+
+
+async def test_who_is_kept_again_counts_once(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admission, "GROUPS", 3)
+    tokens = [door.server.mint.token(subject="u-alice-0001", groups=(f"g-{number}",)) for number in range(2)]
+    for _ in range(4):
+        for token in tokens:
+            await door.admitted(request(named(token)))
+        assert all(door.knows(request(named(token))) for token in tokens)
+        door.now += CACHE_LIFETIME
+
+
+async def test_no_snapshot_stays_in_memory_for_who_came_while_it_was_in_force(door: Door) -> None:
+    class Seen(Snapshot):
+        """One that can be looked for."""
+
+    snapshots, document = [], snapshot_of(door.server)
+    for number in range(20):
+        door.snapshot = Seen(document.directory, {}, document.ring, number)
+        snapshots.append(ref(door.snapshot))
+        for other in range(2):
+            await door.admitted(request(named(door.token(jti=f"{number}/{other}"))))
+    assert sum(one() is not None for one in snapshots) <= 3
+
+
+async def test_who_is_refused_leaves_nothing_in_memory(door: Door) -> None:
+    token = door.token("u-bob-0002")
+    for number in range(50):
+        for head in (named(f"{door.token()[:-4]}{number:04d}"), named(token, X_Saltgate_Collection=f"{number}")):
+            with pytest.raises((InvalidToken, NotAMember)):
+                await door.admitted(request(head))
+    assert door.admissions._kept.held == 0
+
+
+async def test_it_ends_at_the_very_second_of_the_token(door: Door) -> None:
+    short = door.server.mint.token(subject="u-alice-0001", groups=(), lifetime=30.0)
+    asked = request(named(short))
+    await door.admitted(asked)
+    for later in (29.999, 30.0, 30.001):
+        door.now = NOW + later
+        assert door.knows(asked) is (later < 30.0)

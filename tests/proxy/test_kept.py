@@ -15,9 +15,15 @@ def test_the_one_that_was_kept_first_goes_for_the_one_that_is_too_many() -> None
 
 def test_a_key_that_is_kept_again_takes_no_more_room() -> None:
     kept: Kept[int, str] = Kept(2)
-    for value in ("a", "b", "c"):
-        assert kept.keep(1, value) is None
+    assert [kept.keep(1, value) for value in ("a", "b", "c")] == [None, "a", "b"]
     assert (len(kept), kept.find(1)) == (1, "c")
+
+
+def test_a_key_that_is_kept_again_is_not_the_one_that_was_kept_first() -> None:
+    kept: Kept[int, str] = Kept(2)
+    assert [kept.keep(key, "a") for key in (1, 2, 1)] == [None, None, "a"]
+    kept.keep(3, "c")
+    assert [kept.find(key) for key in (1, 2, 3)] == ["a", None, "c"]
 
 
 def test_what_is_forgotten_is_not_found_from_that_moment() -> None:
