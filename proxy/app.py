@@ -22,7 +22,7 @@ from config.addresses import UnixAddress, upstream_address
 from config.settings import Engine as EngineSettings
 from config.settings import EngineTimeouts, Settings, Timeouts
 from observability import families
-from observability.audit.start import start_audit
+from observability.audit.start import start_audit, start_export
 from observability.counted import Counted
 from observability.history.told import Ended
 from observability.lag import follow_lag
@@ -78,6 +78,7 @@ VERSION: Final = version("saltgate")
 LOOK_SECONDS: Final = 1.0
 # After the drain limit, cut streams still need a turn of the loop to write their error event.
 CUT_SECONDS: Final = 2.0
+EXPORT_STOP_SECONDS: Final = 2.0
 CANCEL_AGAIN_SECONDS: Final = 0.2
 # What happened is told together with what happens in this time: less than a log line waits for its writing.
 TELL_SECONDS: Final = 0.01
@@ -220,10 +221,12 @@ async def open_gate(
     telemetry = Telemetry.start(
         settings.telemetry, instance=instance, version=VERSION, engines=settings.engines, monotonic=time.monotonic
     )
+    export = start_export(settings, instance=instance, version=VERSION, monotonic=time.monotonic)
     rules = isolation_rules(settings)
     metrics = Metrics(
         version=VERSION,
-        drops={"spans": telemetry.dropped, "logs": logs.dropped},
+        drops={"spans": telemetry.dropped, "logs": logs.dropped}
+        | ({} if export is None else {"audit": export.dropped}),
         traced=telemetry.keeps,
         rules=(*(rule.name for rule in rules), *(reason.value for reason in Unseen)) if rules else (),
     )
@@ -235,6 +238,7 @@ async def open_gate(
         version=VERSION,
         slots=share.of(settings.capacity.requests),
         wall_ns=time.time_ns,
+        export=export,
     )
     recorder = Recorder(
         (metrics, logs, telemetry, ended) if audit is None else (metrics, logs, telemetry, ended, audit),
@@ -248,6 +252,8 @@ async def open_gate(
     keys = key_ring(settings)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(asyncio.to_thread, telemetry.stop)
+        if export is not None:
+            stack.push_async_callback(asyncio.to_thread, export.stop, EXPORT_STOP_SECONDS)
         if audit is not None:
             stack.push_async_callback(asyncio.to_thread, audit.close)
         stack.callback(recorder.tell)

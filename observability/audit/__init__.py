@@ -11,6 +11,7 @@
     recovery      what a process that was killed left behind
     housekeeping  what a chain says of others: witness, and what retention removed
     writer        the thread that writes, and what happens when it cannot
+    export        the same lines to a collector, which may lose them
     acts          a line before an act, and one after it
     audit         what the gate calls; `start` makes it of the settings
     reading       a directory, line by line in the order of time, whatever its size

@@ -17,9 +17,9 @@ from observability.audit.chain import ChainKey
 from observability.audit.entries import Act, content
 from observability.audit.files import chain_name
 from observability.audit.journal import NoSlot
-from observability.audit.segments import Chain, Origin
+from observability.audit.segments import Chain, Export, Origin
 from observability.audit.subjects import Names, Subjects
-from observability.audit.writer import Export, Said, Writer, Writing
+from observability.audit.writer import Said, Writer, Writing
 from observability.record import Record
 
 OnFailure = Literal["refuse", "continue"]
@@ -64,8 +64,8 @@ class Audit:
         self._noise = noise
         self._wall_ns = wall_ns
         name = chain_name(origin.role, wall_ns() / 1e9, noise(6))
-        chain = Chain(directory, name, key, origin, wall_ns=wall_ns)
-        self._writer = Writer(chain, self._names, writing, wall_ns=wall_ns, export=export, first=first)
+        chain = Chain(directory, name, key, origin, wall_ns=wall_ns, export=export)
+        self._writer = Writer(chain, self._names, writing, wall_ns=wall_ns, first=first)
 
     def start(self) -> None:
         """Lines are written from now on."""

@@ -21,7 +21,7 @@ KILLED: Final = "worker_killed"
 """The outcome of a request whose worker was killed while it ran: how it ended is not known."""
 
 
-class RequestEntry(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True):
+class RequestEntry(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True, gc=False):
     """One request. What is unknown is absent: no field is 0 or empty for want of knowing.
 
     `event` says whether the caller was let in, `outcome` how it ended. `ts` is when it ended, `duration_ms` how long it

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
 import msgspec
 
@@ -66,6 +66,12 @@ class Origin:
     account: str | None = None
 
 
+class Export(Protocol):
+    """Who else takes lines once they are on disk, and may lose them. It neither waits nor raises."""
+
+    def __call__(self, lines: list[bytes]) -> None: ...
+
+
 class Damaged(OSError):  # noqa: N818 - what was found
     """The file that is being written to was changed or removed by somebody else."""
 
@@ -82,6 +88,7 @@ class Chain:
         *,
         wall_ns: Callable[[], int],
         others: Callable[[], tuple[Head, ...]] = tuple,
+        export: Export | None = None,
     ) -> None:
         self.directory = directory
         self.name = name
@@ -89,6 +96,7 @@ class Chain:
         self._origin = origin
         self._wall_ns = wall_ns
         self._others = others
+        self._export = export
         self._descriptor: int | None = None
         self._left: int | None = None
         self._before: Before = "sealed"
@@ -210,6 +218,8 @@ class Chain:
         _write_all(descriptor, data, self.size)
         os.fdatasync(descriptor)
         self._seq, self._mac, self.size = seq, mac, self.size + len(data)
+        if self._export is not None:
+            self._export(lines)
 
     def _cut_back(self, descriptor: int) -> None:
         try:

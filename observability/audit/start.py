@@ -13,8 +13,10 @@ from observability.audit.audit import Audit
 from observability.audit.chain import ChainKey, chain_key
 from observability.audit.digests import configuration_loaded, last_digests
 from observability.audit.entries import content
+from observability.audit.export import LogExport
 from observability.audit.segments import Origin
-from observability.audit.writer import Export, Writing
+from observability.audit.writer import Writing
+from observability.otlp import collector
 
 
 def start_audit(
@@ -24,7 +26,7 @@ def start_audit(
     version: str,
     slots: int,
     wall_ns: Callable[[], int],
-    export: Export | None = None,
+    export: LogExport | None = None,
 ) -> Audit | None:
     """The audit of a worker, which begins to write; None where there is none. `slots` is how many of its requests may
     be at engines at once.
@@ -51,6 +53,16 @@ def start_audit(
     )
     audit.start()
     return audit
+
+
+def start_export(
+    settings: Settings, *, instance: str, version: str, monotonic: Callable[[], float]
+) -> LogExport | None:
+    """The lines' way to the collector, where `[audit] otlp` says so."""
+    place = collector(settings.telemetry, monotonic)
+    if settings.audit.directory is None or not settings.audit.otlp or place is None:
+        return None
+    return LogExport(place, service=settings.telemetry.service_name, instance=instance, version=version)
 
 
 def writing(place: AuditSettings, directory: Path, slots: int) -> Writing:

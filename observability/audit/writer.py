@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 import structlog
@@ -78,12 +78,6 @@ class AuditResumed(msgspec.Struct, frozen=True, kw_only=True):
     failures: int
 
 
-class Export(Protocol):
-    """Who else takes lines, and may lose them. Called in the thread; it neither waits nor raises."""
-
-    def __call__(self, lines: list[bytes]) -> None: ...
-
-
 class Writer:
     """See the module. `failing` says why lines are not written now; None where they are."""
 
@@ -95,7 +89,6 @@ class Writer:
         *,
         wall_ns: Callable[[], int],
         first: Callable[[], list[bytes]] = list,
-        export: Export | None = None,
     ) -> None:
         """`first` gives the lines behind the chain's first one; it is called in the thread."""
         self.chain = chain
@@ -108,7 +101,6 @@ class Writer:
         self._writing = writing
         self._wall_ns = wall_ns
         self._first = first
-        self._export = export
         self._house = House(self, writing, wall_ns)
         self._queue: deque[Item] = deque()
         self._group: list[Item] = []
@@ -167,8 +159,6 @@ class Writer:
         finally:
             self._since = None
         self.written += len(lines)
-        if self._export is not None:
-            self._export(lines)
 
     def _run(self) -> None:
         try:

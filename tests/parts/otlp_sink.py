@@ -112,7 +112,7 @@ class OtlpSink:
         self.paths.append(request.path)
         if request.path == "/v1/metrics":
             self.metrics.append(ExportMetricsServiceRequest.FromString(body))
-        else:
+        elif request.path == "/v1/traces":
             self.spans.extend(_spans(ExportTraceServiceRequest.FromString(body)))
         return web.Response(body=b"", content_type="application/x-protobuf")
 

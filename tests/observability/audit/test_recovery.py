@@ -5,12 +5,14 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from observability.audit.files import listed
+from observability.audit.recovery import remains
 from tests.observability.audit.writing import audit, faults, files, lines_of, requests, settled, until, verdict, written
 
 pytestmark = pytest.mark.slow
@@ -171,3 +173,17 @@ def test_nobody_takes_what_somebody_writes_for_dead(tmp_path: Path) -> None:
         for each in (one, two):
             each._writer._house._recover()
     assert not [line for line in written(tmp_path) if line["event"] == "chain.recovered"]
+
+
+def test_what_another_one_has_found_meanwhile_is_left_to_him(tmp_path: Path) -> None:
+    for _ in range(2):
+        killed(tmp_path, "opened()")
+    slow = remains(tmp_path, tmp_path, "slow", time.time_ns)
+    first = next(slow)
+    quick = []
+    for found in remains(tmp_path, tmp_path, "quick", time.time_ns):
+        found.settle()
+        quick.append(found.chain)
+    assert quick == [chain for chain in listed(tmp_path).chains if chain != first.chain]
+    first.settle()
+    assert list(slow) == []

@@ -103,6 +103,16 @@ def test_the_end_of_a_chain_cannot_be_cut_at_a_line(directory: Path) -> None:
         path.write_bytes(b"".join(lines))
 
 
+def test_what_another_chain_has_seen_is_named_where_it_is_cut(directory: Path) -> None:
+    last = listed(directory).chains[next(iter(listed(directory).chains))][-1].path
+    lines = lines_of(last)
+    last.write_bytes(b"".join(lines[:-1]))
+    seen = json.loads(lines[-1])["seq"]
+    (fault,) = faults(directory)
+    assert fault.startswith(f"{last.name}:{len(lines) - 1}: lines are missing at its end: it ends at {seen - 1}, ")
+    assert fault.endswith(f"another chain has seen its line {seen}")
+
+
 def test_any_segment_that_is_removed_is_found(directory: Path) -> None:
     for path in files(directory)[:-1]:
         kept = path.read_bytes()

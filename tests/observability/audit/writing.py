@@ -13,7 +13,7 @@ import msgspec
 
 from observability.audit.audit import Audit, OnFailure
 from observability.audit.chain import ChainKey, chain_key
-from observability.audit.segments import Origin
+from observability.audit.segments import Export, Origin
 from observability.audit.subjects import Subjects
 from observability.audit.verifying import Verdict, verify
 from observability.audit.writer import Writing
@@ -36,6 +36,7 @@ def new_audit(
     subjects: Subjects = "pseudonym",
     on_failure: OnFailure = "refuse",
     wall_ns: Callable[[], int] = time.time_ns,
+    export: Export | None = None,
     **writing: Any,
 ) -> Audit:
     """Not started yet. It writes at once, and into large files unless `writing` says otherwise."""
@@ -58,6 +59,7 @@ def new_audit(
         on_failure=on_failure,
         wall_ns=wall_ns,
         noise=noise,
+        export=export,
     )
 
 
