@@ -9,18 +9,23 @@ export const failures = (figures) => FAILURES.reduce((sum, name) => sum + (figur
 // Whether so many failures are more than what always happens.
 export const isFailing = (figures) => failures(figures) >= FEWEST && failures(figures) / figures.requests >= 0.01;
 export const refusals = (figures) => figures.outcomes.refused ?? 0;
-const known = (values) => values.filter((value) => value !== null);
+const sum = (numbers) => numbers.reduce((one, other) => one + other, 0);
+// What is typical of some points: their middle; and of rates their mean by requests, for many points have few.
 const middle = (values) => {
-  const sorted = known(values).sort((a, b) => a - b);
+  const sorted = values.filter((value) => value !== null).sort((a, b) => a - b);
   return sorted.length ? sorted[Math.floor(sorted.length / 2)] : null;
+};
+const mean = (values, requests) => {
+  const weights = requests.map((number, at) => (values[at] === null ? 0 : number)), weight = sum(weights);
+  return weight ? sum(weights.map((number, at) => number * (values[at] ?? 0))) / weight : null;
 };
 
 // The last quarter of a window against what was before it: [before, lately], null where one of them is unknown, or says
 // little because there were few requests.
-export const turn = (values, requests) => {
-  const at = Math.floor(values.length * 0.75), sum = (numbers) => numbers.reduce((one, other) => one + other, 0);
+export const turn = (values, requests, typical) => {
+  const at = Math.floor(values.length * 0.75);
   if (sum(requests.slice(0, at)) < ENOUGH || sum(requests.slice(at)) < ENOUGH) return null;
-  const before = middle(values.slice(0, at)), lately = middle(values.slice(at));
+  const before = typical(values.slice(0, at), requests.slice(0, at)), lately = typical(values.slice(at), requests.slice(at));
   return before === null || lately === null ? null : [before, lately];
 };
 
@@ -32,14 +37,14 @@ export const reasons = (figures) => {
   if (refused >= FEWEST && refused / requests >= 0.2) found.push({ kind: "refused", grade: "watch", weight: 1 + refused / requests, share: refused / requests });
   const reuse = fall(figures);
   if (reuse) found.push({ kind: "reuse_fell", grade: "watch", weight: 2 + reuse.from - reuse.to, ...reuse });
-  const times = turn(figures.points.ttft_p95, figures.points.requests);
+  const times = turn(figures.points.ttft_p95, figures.points.requests, middle);
   if (times && times[1] >= 2 * times[0] && times[1] >= 0.5) found.push({ kind: "slower", grade: "watch", weight: 2 + Math.min(times[1] / times[0] / 10, 0.9), from: times[0], to: times[1] });
   return found.sort((a, b) => b.weight - a.weight);
 };
 // Reuse that fell to less than half: within the window, or against the window before it.
 const fall = (figures) => {
   const whole = figures.requests < ENOUGH ? null : [figures.reuse_rate_before ?? null, figures.reuse_rate ?? null];
-  const ways = [turn(figures.points.reuse_rate, figures.points.requests), whole];
+  const ways = [turn(figures.points.reuse_rate, figures.points.requests, mean), whole];
   for (const way of ways) if (way && way[0] !== null && way[1] !== null && way[0] >= 0.2 && way[1] < way[0] / 2) return { from: way[0], to: way[1] };
   return null;
 };

@@ -35,7 +35,7 @@ SCENES: Final = (
     Scene(name="overview-light", path="/?window=6h", until=DRAWN, height=960),
     Scene(name="overview-dark", path="/?window=6h", until=DRAWN, height=960, theme="dark"),
     Scene(name="overview-japanese", path="/?window=6h", until=DRAWN, height=960, language="ja"),
-    Scene(name="scope", path="/scopes/acme/hermes?window=6h", until=DRAWN_SCOPE, height=1240, open_row=0),
+    Scene(name="scope", path="/scopes/acme/hermes?window=6h", until=DRAWN_SCOPE, height=1240, open_row=3),
 )
 
 
