@@ -1,4 +1,4 @@
-"""Takes the pictures of the pages for the documents, of the invented day of `figures`: `make pictures`."""
+"""Takes the pictures of the pages for the documents: `make pictures`. They show `day.Day`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.parts.chromium_profiles import Chromium, open_chromium
+from tests.proxy.pages.day import Day
 from tests.proxy.pages.looking import DRAWN, DRAWN_SCOPE, person
 from tests.proxy.pages.served import Desk, served_pages
 
@@ -62,6 +63,7 @@ async def take(chromium: Chromium, desk: Desk, scene: Scene) -> Path:
 async def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         async with served_pages() as desk, open_chromium(Path(folder)) as chromium:
+            desk.told = Day()
             files = [await take(chromium, desk, scene) for scene in SCENES]
     for file in files:
         print(f"{file.relative_to(FOLDER.parents[1])}: {file.stat().st_size} bytes")
