@@ -10,6 +10,7 @@
     capacity    how many requests an engine is sent at once, and whose turn is next
     scanner     whether the request's content asks for a narrower border
     accounting  whether the audit will tell of it
+    entry       the way to a place at an engine, through both of them
     relay       the bytes up, and the answer down as it comes
     account     what people see and change of their own
     assurance   what is proven of the engines

@@ -8,7 +8,7 @@ import math
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
@@ -49,6 +49,7 @@ from proxy.directory.remembered import RememberedScopes
 from proxy.directory.view import DirectoryView
 from proxy.engines.kinds import image_origins, profile_of
 from proxy.entrance import Entrance, Face
+from proxy.entry import Entries
 from proxy.fetching.fetcher import Fetcher
 from proxy.fetching.lookup import SystemLookup
 from proxy.gateway import Gateway, Policy
@@ -138,7 +139,7 @@ class Gate:
     def counted(self) -> Iterator[Counted]:
         """What the metrics tell: see `Metrics.told`."""
         metrics = self.metrics
-        for places in self.gateway.capacity:
+        for places in self.gateway.entries.capacity:
             metrics.engine_load(places.engine, taken=places.taken, limit=places.limit, waiting=places.waiting)
         audit = self.gateway.accounting.state()
         if audit is not None:
@@ -176,7 +177,7 @@ class Gate:
             for engine in self.engines.engines
             for replica in engine.replicas
         )
-        return Status(self.waits_for(), sum(places.waiting for places in self.gateway.capacity), replicas)
+        return Status(self.waits_for(), sum(places.waiting for places in self.gateway.entries.capacity), replicas)
 
     async def retire(self, seconds: float, ended: asyncio.Event) -> None:
         """Others have taken over: serve the connections that are open until each has had its next answer and is closed
@@ -267,39 +268,16 @@ async def open_gate(
             _Observed(metrics),
         )
         stack.callback(engines.close)
-        scanner = Scanner(rules, limit_bytes=settings.isolation.scan_limit)
-        stack.callback(scanner.close)
-        lookup = SystemLookup()
-        stack.callback(lookup.close)
-        images = Fetcher(lookup, seconds=settings.timeouts.media, tls=image_tls(settings.engines))
-        stack.callback(images.close)
-        own, accounting = policy(settings), Accounting(audit)
-        gateway = Gateway(
-            admissions=Admissions(
-                identities=reception.callers,
-                warrants=reception.issuers,
-                directory=view,
-                scopes=RememberedScopes(own.scope),
-                certificates=own.certificates,
-                wall_clock=time.time,
-            ),
-            salts=RememberedSalts(keys),
-            rules=scanner,
-            engines=engines,
-            images=images,
-            capacity=capacity(settings, share),
-            accounting=accounting,
-            relay=Relay(violated=metrics.isolation_violation, ejected=metrics.engine_ejection),
-            policy=own,
-            wall_clock=time.time,
-            tracing=tracing(settings),
+        accounting = Accounting(audit)
+        gateway = stack.enter_context(
+            _open_gateway(settings, share, reception, view, engines, accounting, rules, metrics)
         )
         entrance = Entrance(
             gateway=gateway,
             desk=await stack.enter_async_context(open_desk(settings, reception, view, store, accounting)),
             recorder=recorder,
             face=face(settings),
-            certificates=own.certificates,
+            certificates=gateway.policy.certificates,
             request_seconds=settings.timeouts.request,
             addresses=client_addresses(settings) if settings.telemetry.client_address else None,
         )
@@ -330,6 +308,49 @@ def _kept_history(settings: Settings, stack: AsyncExitStack) -> RedisHistory | N
     kept = RedisHistory(settings.directory)
     stack.push_async_callback(kept.close)
     return kept
+
+
+@contextmanager
+def _open_gateway(
+    settings: Settings,
+    share: Share,
+    reception: Reception,
+    view: DirectoryView,
+    engines: Engines,
+    accounting: Accounting,
+    rules: Sequence[Rule],
+    metrics: Metrics,
+) -> Iterator[Gateway]:
+    """The way of those who ask for a model, with the threads and connections that only it needs."""
+    with ExitStack() as stack:
+        scanner = Scanner(rules, limit_bytes=settings.isolation.scan_limit)
+        stack.callback(scanner.close)
+        lookup = SystemLookup()
+        stack.callback(lookup.close)
+        images = Fetcher(lookup, seconds=settings.timeouts.media, tls=image_tls(settings.engines))
+        stack.callback(images.close)
+        own = policy(settings)
+        admissions = Admissions(
+            identities=reception.callers,
+            warrants=reception.issuers,
+            directory=view,
+            scopes=RememberedScopes(own.scope),
+            certificates=own.certificates,
+            wall_clock=time.time,
+        )
+        places = capacity(settings, share)
+        yield Gateway(
+            admissions=admissions,
+            entries=Entries(admissions=admissions, rules=scanner, engines=engines, capacity=places),
+            salts=RememberedSalts(key_ring(settings)),
+            engines=engines,
+            images=images,
+            accounting=accounting,
+            relay=Relay(violated=metrics.isolation_violation, ejected=metrics.engine_ejection),
+            policy=own,
+            wall_clock=time.time,
+            tracing=tracing(settings),
+        )
 
 
 @asynccontextmanager
@@ -577,7 +598,7 @@ async def _tell_states(gate: Gate) -> None:
         for engine in gate.engines.engines:
             ejected = engine.outliers.ejected(time.monotonic())
             usable = sum(replica.reachable and replica.pool.name not in ejected for replica in engine.replicas)
-            gate.gateway.capacity.at(engine.name).usable(usable)
+            gate.gateway.entries.capacity.at(engine.name).usable(usable)
             for replica in engine.replicas:
                 gate.metrics.engine_up(engine.name, replica.pool.name, replica.reachable)
                 gate.metrics.engine_ejected(engine.name, replica.pool.name, replica.pool.name in ejected)

@@ -9,7 +9,7 @@ step that could be skipped, because the next one needs what it returns.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -21,18 +21,16 @@ from proxy.answers import (
     model_list,
     one_model,
 )
-from proxy.capacity.places import Capacity, Place
-from proxy.capacity.waiting import Waiting, end_revoked
+from proxy.capacity.places import Place
 from proxy.certificates import ClientCertificates
 from proxy.directory.membership import Named, select_scope
 from proxy.directory.snapshot import Snapshot
 from proxy.engines.beginning import beginning
 from proxy.engines.body import ClientRequest, UnfetchedRequest, open_body, read_request
 from proxy.engines.presented import presented_salt
-from proxy.engines.profile import Endpoint, Operation
 from proxy.engines.stamp import CountRequest, StampedRequest, count, stamp
+from proxy.entry import Asked, Engines, Entries, Entry
 from proxy.identity import Identity
-from proxy.isolation.narrowing import Narrowed
 from proxy.isolation.remembered import RememberedSalts
 from proxy.isolation.salt import Salt
 from proxy.isolation.scope import Scope
@@ -50,36 +48,6 @@ from proxy.routes import (
 )
 from proxy.tracing import Tracing
 from proxy.uploads import read_upload
-
-
-class Engines(Protocol):
-    """Which engines serve what, and what is proven of them."""
-
-    def models(self, scope: Scope) -> Sequence[str]:
-        """What this scope may use. Raises EngineUnavailable where that is not known."""
-        ...
-
-    def model(self, scope: Scope, model: str) -> None:
-        """Raises ModelNotAllowed, ModelNotFound or EngineUnavailable for what is not among them."""
-        ...
-
-    def endpoint(self, scope: Scope, model: str, operation: Operation) -> Endpoint:
-        """The endpoint, with its table of fields, of the engine that serves the model. Raises ModelNotAllowed,
-        ModelNotFound, EngineUnavailable, and EndpointNotAllowed where the engine's kind has no such endpoint.
-        """
-        ...
-
-    def destination(self, scope: Scope, model: str, operation: Operation, *, with_images: bool = False) -> Destination:
-        """Where this request may go. Raises ModelNotAllowed, ModelNotFound, EngineUnavailable."""
-        ...
-
-
-class Rules(Protocol):
-    """What in a request gives it a narrower border."""
-
-    def hold_in(self, workspace: str) -> bool: ...
-
-    async def narrowed(self, workspace: str, asked: ClientRequest) -> Narrowed: ...
 
 
 class Images(Protocol):
@@ -115,30 +83,11 @@ class Policy:
         return select_scope(snapshot, identity, named, default_unit=self.unit, default_show_reuse=self.show_reuse)
 
 
-class Read(NamedTuple):
+class Unfetched(NamedTuple):
     """What a caller asks for, before the images that are elsewhere are in it; and the salt, as in `Asked`."""
 
-    request: ClientRequest | UnfetchedRequest
+    request: UnfetchedRequest
     presented: str | None
-
-
-class Asked(NamedTuple):
-    """What a caller asks for; and where he is another saltgate, the salt that he stamped."""
-
-    request: ClientRequest
-    presented: str | None
-
-
-class Entry(NamedTuple):
-    """A request that may go to its engine now: the place there, where that is, and what its salt rests on. `content` is
-    the border that its content gives it.
-    """
-
-    place: Place
-    destination: Destination
-    asked: Asked
-    content: Level | None
-    admission: Admission
 
 
 class Ready(NamedTuple):
@@ -161,10 +110,9 @@ class Gateway:
 
     admissions: Admissions
     salts: RememberedSalts
-    rules: Rules
+    entries: Entries
     engines: Engines
     images: Images
-    capacity: Capacity
     accounting: Accounting
     relay: Relay
     policy: Policy
@@ -184,17 +132,19 @@ class Gateway:
             self.accounting.check()
             return self._list_models(request, wanted, admission.scope, record)
         ready = await self._ready(request, wanted, admission, record)
-        with ready.place:
+        try:
             return await self.relay.relay(
                 ready.accounted, ready.stamped, ready.destination, request, record, ready.standing, ready.sendable
             )
+        finally:
+            ready.place.give_back()
 
     async def follow_revocations(self) -> None:
         """End what is running for callers who may have it no more, as soon as the directory says so. Endless."""
         snapshot: Snapshot | None = None
         while True:
             snapshot = await self.admissions.directory.next_after(snapshot)
-            await end_revoked(self.capacity)
+            await self.entries.end_revoked()
             await self.relay.end_revoked()
 
     async def _ready(self, request: Request, wanted: Generate, admission: Admission, record: Record) -> Ready:
@@ -206,10 +156,12 @@ class Gateway:
         record.stage("body", began)
         record.bytes_in(len(body))
         read, admission = self._read(wanted, body, admission, record)
-        asked, admission = await self._fetch(read, request, admission, record)
-        content, admission = await self._scan(asked, admission, record)
-        entry = self._enter(asked, content, admission) or await self._wait(
-            asked, content, admission, len(body), request, record
+        if isinstance(read, Asked):
+            asked = read
+        else:
+            asked, admission = await self._fetch(read, request, admission, record)
+        entry = self.entries.at_once(asked, admission) or await self.entries.in_turn(
+            asked, admission, len(body), request, record
         )
         try:
             stamped, destination = self._stamp(entry, record)
@@ -239,7 +191,9 @@ class Gateway:
             "The border of this request has changed a moment ago. Send it again.", reason="salt_changed"
         )
 
-    def _read(self, wanted: Generate, body: bytes, admission: Admission, record: Record) -> tuple[Read, Admission]:
+    def _read(
+        self, wanted: Generate, body: bytes, admission: Admission, record: Record
+    ) -> tuple[Asked | Unfetched, Admission]:
         """What is asked, by the table of the engine that serves its model, and the admission as of now."""
         began = time.monotonic_ns()
         opened = open_body(body)
@@ -247,90 +201,26 @@ class Gateway:
         endpoint = self.engines.endpoint(admission.scope, opened.model, wanted.operation)
         request = read_request(endpoint, opened)
         in_front = endpoint.salt is not None and self.policy.is_gate(admission.identity)
-        read = Read(request, presented_salt(opened) if in_front else None)
+        presented = presented_salt(opened) if in_front else None
         record.stage("stamp", began)
-        return read, admission
+        if isinstance(request, ClientRequest):
+            return Asked(request, presented), admission
+        return Unfetched(request, presented), admission
 
     async def _fetch(
-        self, read: Read, client: Request, admission: Admission, record: Record
+        self, read: Unfetched, client: Request, admission: Admission, record: Record
     ) -> tuple[Asked, Admission]:
         """What is asked, with the images in it that were elsewhere, and the admission as of then."""
-        if isinstance(read.request, ClientRequest):
-            return Asked(read.request, read.presented), admission
         began = time.monotonic_ns()
-        self._destination(read.request, admission.scope)  # for an engine that would not get it, nothing is fetched
+        self.entries.destination(
+            read.request, admission.scope
+        )  # for an engine that would not get it, nothing is fetched
         work = self.images.completed(
             read.request, workspace=admission.scope.workspace, most_bytes=self.policy.maximum_body_bytes
         )
         request = await unless_gone(client.connection, work)
         record.stage("fetch", began)
         return Asked(request, read.presented), self.admissions.as_of_now(admission)
-
-    async def _scan(self, asked: Asked, admission: Admission, record: Record) -> tuple[Level | None, Admission]:
-        """The border that the rules of the workspace give to what is asked, and the admission as of then."""
-        while asked.request.endpoint.salt is not None and self.rules.hold_in(workspace := admission.scope.workspace):
-            began = time.monotonic_ns()
-            narrowed = await self.rules.narrowed(workspace, asked.request)
-            record.stage("scan", began)
-            admission = self.admissions.as_of_now(admission)
-            # Who named no scope may be in another workspace by now: other rules.
-            if admission.scope.workspace == workspace:
-                record.narrowed(narrowed.by)
-                return narrowed.level, admission
-        return None, admission
-
-    def _enter(self, asked: Asked, content: Level | None, admission: Admission) -> Entry | None:
-        """Where its engine has room now; None where it has to wait for a place."""
-        destination = self._destination(asked.request, admission.scope)
-        place = self.capacity.at(destination.engine).place()
-        return None if place is None else Entry(place, destination, asked, content, admission)
-
-    async def _wait(
-        self,
-        asked: Asked,
-        content: Level | None,
-        admission: Admission,
-        body_bytes: int,
-        client: Request,
-        record: Record,
-    ) -> Entry:
-        """As soon as it is its turn at its engine, and as of then. Nothing of it is stamped before: a salt may be old
-        when its turn comes.
-        """
-        request = asked.request
-        record.asked(request.endpoint.operation.value, request.model, request.stream)
-        place = await self._place(request, admission, body_bytes, client, record)
-        try:
-            return await self._turn(place, asked, content, admission, record)
-        except BaseException:
-            place.give_back()
-            raise
-
-    async def _turn(
-        self, place: Place, asked: Asked, content: Level | None, admission: Admission, record: Record
-    ) -> Entry:
-        """Its turn has come: what was found before it waited must still hold, or is found anew."""
-        now = self.admissions.as_of_now(admission)
-        if now.scope.workspace != admission.scope.workspace:  # as in `_scan`: other rules
-            content, now = await self._scan(asked, now, record)
-        return Entry(place, self._destination(asked.request, now.scope), asked, content, now)
-
-    async def _place(
-        self, request: ClientRequest, admission: Admission, body_bytes: int, client: Request, record: Record
-    ) -> Place:
-        """A place at the engine, in turn. Raises EngineBusy, ClientGone, and what takes the caller out."""
-        began = time.monotonic_ns()
-        waiting = Waiting(
-            self.capacity.at(self._destination(request, admission.scope).engine),
-            workspace=admission.scope.workspace,
-            project=admission.scope.project,
-            size=max(body_bytes, request.size_bytes),
-            standing=partial(self.admissions.standing, admission),
-        )
-        try:
-            return await waiting.place(client.connection)
-        finally:
-            record.stage("queue", began)
 
     def _stamp(self, entry: Entry, record: Record) -> tuple[StampedRequest | CountRequest, Destination]:
         """The body, rebuilt from what is allowed, with the salt of its border; and where it may go."""
@@ -363,17 +253,6 @@ class Gateway:
         """The salt of a request's border, as of the snapshot."""
         salt = self.salts.salt(scope.unit(model, content), snapshot.ring, self.wall_clock())
         return salt if presented is None else self.salts.keys.within(salt, presented)
-
-    def _destination(self, request: ClientRequest | UnfetchedRequest, scope: Scope) -> Destination:
-        """Where the request may go: to the engine by whose table it was read, also where images, a scan or its turn
-        took their time.
-        """
-        operation = request.endpoint.operation
-        if self.engines.endpoint(scope, request.model, operation) is not request.endpoint:
-            raise EngineUnavailable(
-                "Another engine serves this model since a moment ago. Send the request again.", reason="engine_changed"
-            )
-        return self.engines.destination(scope, request.model, operation, with_images=request.images > 0)
 
     def _list_models(self, request: Request, wanted: ListModels, scope: Scope, record: Record) -> Answer:
         if wanted.model is None:

@@ -8,12 +8,12 @@ from typing import Final
 
 from proxy.capacity.places import Capacity, Place, Places
 from proxy.refusals import Refusal
-from proxy.relay.downstream import ClientGone, Downstream
+from proxy.relay.downstream import ClientGone, Downstream, NothingToWrite
 
 STANDINGS_A_TURN: Final = 200
 
 
-class Waiting:
+class Waiting(NothingToWrite):
     """A waiter for `Places`, and the downstream's Listener meanwhile. `end` has what came of it; None: its client left.
 
     `standing` says why its caller may not have it any more, as in `proxy.relay.relay`.
@@ -73,20 +73,7 @@ class Waiting:
         if (refusal := self.standing()) is not None:
             self._leave(refusal)
 
-    # What the downstream tells (Listener). There is nothing to write yet.
-
-    def hold(self) -> None:
-        pass
-
-    def release(self) -> None:
-        pass
-
-    @property
-    def streams(self) -> bool:
-        return False
-
-    def comment(self) -> bool:
-        return False
+    # What the downstream tells (Listener).
 
     def client_gone(self) -> None:
         self._leave(None)

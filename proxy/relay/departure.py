@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import TypeVar
 
-from proxy.relay.downstream import ClientGone, Downstream
+from proxy.relay.downstream import ClientGone, Downstream, NothingToWrite
 
 T = TypeVar("T")
 
@@ -29,25 +29,12 @@ async def unless_gone(downstream: Downstream, work: Coroutine[None, None, T]) ->
         downstream.listener = None
 
 
-class _Waiting:
-    """The downstream's Listener while there is nothing to write."""
+class _Waiting(NothingToWrite):
+    """The downstream's Listener meanwhile."""
 
     def __init__(self, task: asyncio.Task[T]) -> None:
         self._task = task
         self.gone = False
-
-    def hold(self) -> None:
-        pass
-
-    def release(self) -> None:
-        pass
-
-    @property
-    def streams(self) -> bool:
-        return False
-
-    def comment(self) -> bool:
-        return False
 
     def client_gone(self) -> None:
         self.gone = True

@@ -68,6 +68,25 @@ class Listener(Protocol):
         ...
 
 
+class NothingToWrite:
+    """What a Listener need not do while there is nothing that could be written to the client."""
+
+    __slots__ = ()
+
+    def hold(self) -> None:
+        pass
+
+    def release(self) -> None:
+        pass
+
+    @property
+    def streams(self) -> bool:
+        return False
+
+    def comment(self) -> bool:
+        return False
+
+
 class ClientGone(Exception):  # noqa: N818 - an event, not an error
     """The client has left: there is nobody to answer."""
 

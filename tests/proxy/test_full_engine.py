@@ -61,11 +61,11 @@ async def full(
         yield bed, engine, go_on
         go_on.set()
         await nothing_held(bed)
-        assert (bed.gate.gateway.capacity.taken, waiting(bed)) == (0, 0)
+        assert (bed.gate.gateway.entries.capacity.taken, waiting(bed)) == (0, 0)
 
 
 def waiting(bed: GateBed) -> int:
-    return bed.gate.gateway.capacity.at("main").waiting
+    return bed.gate.gateway.entries.capacity.at("main").waiting
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -160,7 +160,7 @@ async def test_a_lost_replica_takes_its_places_along_and_brings_them_back(redis:
             redis.settings(), [one.url, other.url], tmp_path, proof="off", models=("tiny",), capacity=capacity
         ) as bed,
     ):
-        places = bed.gate.gateway.capacity.at("main")
+        places = bed.gate.gateway.entries.capacity.at("main")
         await until(lambda: places.limit == 4)
         other._server.close()
         for connection in other.connections:
@@ -242,9 +242,9 @@ async def test_a_client_that_leaves_in_the_moment_of_its_turn_holds_no_place(
         await client.send(post(CHAT, chat("leaves"), bed.headers()))
         await until_waiting(bed, 1)
         stays = await queued(bed, "stays")
-        places = bed.gate.gateway.capacity.at("main")
+        places = bed.gate.gateway.entries.capacity.at("main")
         places.limit += 1
-        bed.gate.gateway.capacity.grant()  # its turn, and before it goes on:
+        bed.gate.gateway.entries.capacity.grant()  # its turn, and before it goes on:
         next(d for d in bed.gate.front.downstreams if isinstance(d.listener, Waiting))._abort()
         go_on.set()
         assert (await stays)[0] == 200

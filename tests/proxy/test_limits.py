@@ -86,7 +86,7 @@ async def test_a_gate_keeps_its_limits_and_tells_of_them(redis: RedisServer, tmp
     ):
         for client in (first, second):
             await client.send(post("/v1/chat/completions", chat(), bed.headers()))
-        await until(lambda: bed.gate.gateway.capacity.at("main").waiting == 1)
+        await until(lambda: bed.gate.gateway.entries.capacity.at("main").waiting == 1)
         async with GoneClient.to(bed.url) as third:
             with pytest.raises((EOFError, ConnectionResetError)):
                 await third.read_until(b"\r\n")

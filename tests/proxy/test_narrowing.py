@@ -269,7 +269,7 @@ class WaitingRules:
 
 async def during_the_scan(bed: GateBed, rules: WaitingRules, deed: Deed, **headers: str) -> tuple[int, bytes]:
     """A request of alice's, who names no scope; while the rules look at it, the directory changes."""
-    bed.gate.gateway.rules = rules
+    bed.gate.gateway.entries.rules = rules
     request = asyncio.ensure_future(bed.post(CHAT, chat(), {"Authorization": f"Bearer {bed.token()}"} | headers))
     await rules.begun.wait()
     snapshot = bed.gate.view.current()

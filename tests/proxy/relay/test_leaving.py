@@ -143,7 +143,7 @@ async def gate_before_a_deaf_engine(redis: RedisServer, folder: Path) -> AsyncIt
             deaf.reachable, other.reachable = True, False
             yield bed
             await nothing_held(bed)
-            assert bed.gate.gateway.capacity.taken == 0
+            assert bed.gate.gateway.entries.capacity.taken == 0
             assert not ready.requests
 
 
