@@ -264,7 +264,7 @@ class Record:
     def server_timing(self) -> str:
         """The value of `Server-Timing`: the gate's own stages so far, in milliseconds. Empty where there is none."""
         stages = self.stages
-        return ", ".join(f"{n};dur={stages[n] * 1e3:.2f}" for n in SERVER_TIMING_STAGES if n in stages)
+        return ", ".join([f"{n};dur={stages[n] * 1e3:.2f}" for n in SERVER_TIMING_STAGES if n in stages])
 
     def identified(self, issuer: str, subject: str, client: str | None, method: str) -> None:
         """Who is calling, verified. `subject` stays in this object: no span, metric or log line has it."""
@@ -527,7 +527,7 @@ def _without_subject(unit: str) -> str:
 
 def _text(text: str, limit: int) -> str:
     # A lone surrogate is text that neither JSON nor protobuf can carry; one would cost a whole batch of spans.
-    return text[:limit].encode("utf-8", "replace").decode("utf-8")
+    return text[:limit] if text.isascii() else text[:limit].encode("utf-8", "replace").decode("utf-8")
 
 
 def _count(value: int | None) -> int | None:

@@ -77,10 +77,12 @@ class Entrance:
             request.last_answer = True
         address = None
         try:
-            address = self._address(request)
-            self._let_page_read(request, target)
+            if self.addresses is not None:
+                address = self._address(request, self.addresses)
+            if self.face.cross_origin is not None:
+                self._let_page_read(request, target, self.face.cross_origin)
             check_framing(request)
-            route = self._route(request, target)
+            route = self._route(request, target) if request.method == "OPTIONS" else find_route(request.method, target)
         except Refusal as refusal:
             with self.recorder.request(method=request.method, route=None) as record:
                 record.came_from(address)
@@ -95,22 +97,20 @@ class Entrance:
                 record.ended("client_gone")
                 return Answer(request)
 
-    def _address(self, request: Request) -> str | None:
-        """Where the client is, if that is to be told. Raises InvalidRequest where a proxy's word is doubtful."""
-        if self.addresses is None:
-            return None
-        lines = () if self.addresses.header is None else request.headers.getall(self.addresses.header, ())
-        client = self.addresses.client(request.connection.peer, lines)
+    def _address(self, request: Request, addresses: ClientAddresses) -> str | None:
+        """Where the client is. Raises InvalidRequest where a proxy's word is doubtful."""
+        lines = () if addresses.header is None else request.headers.getall(addresses.header, ())
+        client = addresses.client(request.connection.peer, lines)
         return None if client is None else str(client)
 
-    def _let_page_read(self, request: Request, target: str) -> None:
+    def _let_page_read(self, request: Request, target: str, cross_origin: CrossOrigin) -> None:
         """Every answer to this request, also a refusal, says whether a page of another origin may read it."""
-        if self.face.cross_origin is not None and not is_for_people(target):
-            request.page_lines = self.face.cross_origin.lines(request.headers.getall("Origin", ()))
+        if not is_for_people(target):
+            request.page_lines = cross_origin.lines(request.headers.getall("Origin", ()))
 
     def _route(self, request: Request, target: str) -> Route:
         """A preflight has the route of the request that it asks about; it is answered before anybody is identified."""
-        if request.method != "OPTIONS" or self.face.cross_origin is None:
+        if self.face.cross_origin is None:
             return find_route(request.method, target)
         methods = request.headers.getall("Access-Control-Request-Method", ())
         if len(methods) != 1:

@@ -113,13 +113,18 @@ _GENERATE: Final[Mapping[tuple[str, str], Generate]] = {
 }
 
 
-_GENERATE_ROUTES: Final[Mapping[Generate, Route]] = {one: Route(one, one.path) for one in _GENERATE.values()}
+_GENERATE_ROUTES: Final[Mapping[tuple[str, str], Route]] = {
+    wanted: Route(generate, generate.path) for wanted, generate in _GENERATE.items()
+}
 _PAGES: Final[Mapping[tuple[str, str], Page]] = {page.value: page for page in Page}
 
 
 def find_route(method: str, target: str) -> Route:
     """The route of a request line. A query is ignored and never passed on. Raises EndpointNotAllowed."""
     path = target.partition("?")[0]
+    known = _GENERATE_ROUTES.get((method, path))
+    if known is not None:
+        return known
     if path == METADATA_PATH or path.startswith(METADATA_PATH + "/"):
         return _metadata(method, path.removeprefix(METADATA_PATH))
     page = _PAGES.get((method, path))
@@ -130,8 +135,6 @@ def find_route(method: str, target: str) -> Route:
     workspace, project, rest = _scope_in_path(path)
     prefix = "" if workspace is None else "/w/{workspace}/p/{project}"
     generate = _GENERATE.get((method, rest))
-    if generate is not None and workspace is None:
-        return _GENERATE_ROUTES[generate]
     if generate is not None:
         return Route(generate, prefix + rest, workspace, project)
     if method == "GET" and rest == "/v1/models":

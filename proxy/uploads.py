@@ -44,7 +44,10 @@ async def read_upload(request: Request, *, maximum_bytes: int, seconds: float, t
             transport.write(_CONTINUE)
     try:
         if request.content.is_eof():  # it came with its head: nothing to wait for
-            return _bounded(request.content.read_nowait(), maximum_bytes)
+            body = request.content.read_nowait()
+            if len(body) > maximum_bytes:
+                raise _too_large(maximum_bytes)
+            return body
         async with asyncio.timeout(seconds):
             return await _collect(request, maximum_bytes)
     except TimeoutError:
@@ -56,15 +59,17 @@ async def read_upload(request: Request, *, maximum_bytes: int, seconds: float, t
 
 
 def _check_head(request: Request, maximum_bytes: int, accepted: frozenset[str]) -> None:
-    types = request.headers.getall("Content-Type", ())
+    headers = request.headers
+    types = headers.getall("Content-Type", ())
     if len(types) != 1 or types[0].partition(";")[0].strip().lower() not in accepted:
         raise UnsupportedMediaType(f"Send the body as Content-Type: {' or '.join(sorted(accepted))}.")
-    codings = request.headers.getall("Content-Encoding", ())
-    if any(coding.strip().lower() != "identity" for coding in codings):
+    codings = headers.getall("Content-Encoding", ())
+    if codings and any(coding.strip().lower() != "identity" for coding in codings):
         raise UnsupportedMediaType("Send the body without Content-Encoding.")
-    if "Upgrade" in request.headers:
+    if "Upgrade" in headers:
         raise InvalidRequest("saltgate speaks HTTP/1.1 only; leave out the Upgrade header.", param="Upgrade")
-    if request.content_length is not None and request.content_length > maximum_bytes:
+    length = request.content_length
+    if length is not None and length > maximum_bytes:
         raise _too_large(maximum_bytes)
 
 
@@ -77,12 +82,6 @@ async def _collect(request: Request, maximum_bytes: int) -> bytes:
             raise _too_large(maximum_bytes)
         pieces.append(piece)
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
-
-def _bounded(body: bytes, maximum_bytes: int) -> bytes:
-    if len(body) > maximum_bytes:
-        raise _too_large(maximum_bytes)
-    return body
 
 
 def _too_large(maximum_bytes: int) -> BodyTooLarge:

@@ -256,7 +256,7 @@ class Engines:
         served = self._served.get(model)
         if scope.models is not None and model not in scope.models:
             raise _not_allowed()
-        if served is None or not _may_use(scope, served.model):
+        if served is None or (scope.models is None and not served.model.base):
             self._need_answers()  # first, so that a model that is not the caller's looks like one that is not there
             raise _not_allowed() if scope.models is None else _not_found()
         if served.engine is None:
