@@ -69,5 +69,6 @@ class Telling:
         return self._writer.transport.get_write_buffer_size() > MOST_UNREAD_BYTES
 
     def _write(self, requests: Requests) -> None:
-        with contextlib.suppress(ConnectionError):
+        """Nothing where the supervisor is gone: uvloop takes a write then for a fault of ours."""
+        if not self._writer.is_closing():
             self._writer.write(frame(Told(0, requests=_ENCODER.encode(requests))))

@@ -111,8 +111,9 @@ class Supervision:
         async def answer() -> None:
             found = await gate.answer(question)
             with contextlib.suppress(ConnectionError):
-                self.writer.write(frame(Told(number, answer=found)))
-                await self.writer.drain()
+                if not self.writer.is_closing():
+                    self.writer.write(frame(Told(number, answer=found)))
+                    await self.writer.drain()
 
         task = asyncio.get_running_loop().create_task(answer())
         self.answering.add(task)
@@ -129,6 +130,8 @@ class Supervision:
         async with self.telling:
             with contextlib.suppress(ConnectionError):
                 for piece in gate.counted():
+                    if self.writer.is_closing():  # a write would be a fault of ours to uvloop
+                        return
                     self.writer.write(frame(Told(0, counted=piece.encode())))
                     await self.writer.drain()
                     await asyncio.sleep(0)

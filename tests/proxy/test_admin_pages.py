@@ -105,7 +105,7 @@ async def test_what_is_shown_is_what_was_sent_over_two_workers_a_reload_and_a_re
     redis: RedisServer, tmp_path: Path
 ) -> None:
     async with serving(redis, tmp_path, workers=2) as served:
-        await served.until("/readyz", 200)
+        await served.until("/readyz", 200, seconds=120)
         async with Viewer(served) as viewer:
             sent: Counter[str] = Counter()
             requests: Counter[tuple[str, str]] = Counter()
@@ -131,7 +131,7 @@ async def test_what_is_shown_is_what_was_sent_over_two_workers_a_reload_and_a_re
                     await asyncio.sleep(0.05)
             os.kill(served.workers()[0], signal.SIGKILL)
             await served.until_told("worker.died")
-            await served.until("/readyz", 200)
+            await served.until("/readyz", 200, seconds=120)
             await some(20)
             total = await viewer.until_requests(100)
             assert total["requests"] == 100
@@ -166,7 +166,7 @@ async def test_open_streams_are_seen_while_they_run_and_gone_when_their_worker_d
     from proxy.demo.simulator import EngineShape
 
     async with serving(redis, tmp_path, shape=EngineShape(answer_tokens=4000)) as served:
-        await served.until("/readyz", 200)
+        await served.until("/readyz", 200, seconds=120)
         async with Viewer(served) as viewer:
 
             async def until_open(number: int) -> None:
@@ -195,7 +195,7 @@ async def test_what_is_kept_in_redis_outlives_the_gate_and_holds_no_person(redis
     for folder in (first, second):
         folder.mkdir()
     async with serving(redis, first, workers=2, tables=kept) as served:
-        await served.until("/readyz", 200)
+        await served.until("/readyz", 200, seconds=120)
         for number in range(12):
             sent.update(await send(served, "apollo", stream=number % 2 > 0))
         async with Viewer(served) as viewer:
@@ -204,7 +204,7 @@ async def test_what_is_kept_in_redis_outlives_the_gate_and_holds_no_person(redis
         served.process.send_signal(signal.SIGTERM)
         assert await served.ended() == 0
     async with serving(redis, second, tables=kept) as served:
-        await served.until("/readyz", 200)
+        await served.until("/readyz", 200, seconds=120)
         async with Viewer(served) as viewer:
             total = await viewer.until_requests(12)
             assert (total["requests"], total["prompt_tokens"], total["reused_tokens"]) == (
@@ -230,7 +230,7 @@ async def test_what_is_kept_in_redis_outlives_the_gate_and_holds_no_person(redis
 
 async def test_a_browser_comes_in_by_the_link_once_and_sees_what_happens(redis: RedisServer, tmp_path: Path) -> None:
     async with serving(redis, tmp_path) as served, open_chromium(tmp_path / "browser") as browser:
-        await served.until("/readyz", 200)
+        await served.until("/readyz", 200, seconds=120)
         for _ in range(3):
             await send(served, "apollo", stream=True)
         await browser.open(f"{served.admin}/scopes/acme/apollo")
