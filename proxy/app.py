@@ -29,7 +29,7 @@ from observability.lag import follow_lag
 from observability.logs import Logs
 from observability.metrics import Metrics
 from observability.names import ProofState
-from observability.record import Recorder
+from observability.record import Observer, Recorder
 from observability.shares import shares
 from observability.telemetry import Telemetry
 from proxy.accounting import Accounting
@@ -211,10 +211,10 @@ class Gate:
 
 @asynccontextmanager
 async def open_gate(
-    settings: Settings, *, instance: str, logs: Logs, share: Share | None = None
+    settings: Settings, *, instance: str, logs: Logs, share: Share | None = None, also: Sequence[Observer] = ()
 ) -> AsyncIterator[Gate]:
     """A gate with everything that it needs, for as long as the context is open. `share` is its worker's, by default the
-    whole.
+    whole. `also` are told of its requests, too, after all others.
 
     It opens also while issuers, directory or engines are away: then it is not ready, and heals by itself. Where a part
     breaks for good, the body is cancelled and the fault raised: the worker ends and its supervisor starts another.
@@ -242,7 +242,7 @@ async def open_gate(
         export=export,
     )
     recorder = Recorder(
-        (metrics, logs, telemetry, ended) if audit is None else (metrics, logs, telemetry, ended, audit),
+        (metrics, logs, telemetry, ended, *(() if audit is None else (audit,)), *also),
         monotonic_ns=time.monotonic_ns,
         wall_ns=time.time_ns,
         shares=shares(settings.telemetry),

@@ -15,8 +15,8 @@ from pathlib import Path
 import structlog
 import uvloop
 
-from config.settings import Logs
-from observability.logs import configure_logs
+from config import settings
+from observability.logs import Logs, configure_logs
 from proxy.descriptors import raise_limit
 from proxy.memory import settle
 from proxy.plan import Plan
@@ -34,7 +34,7 @@ from proxy.supervisor.visitors import Visitors
 _log = structlog.get_logger("saltgate.server")
 
 
-def serve(plan: Plan, configuration: Path, logs: Logs, *, beside: AbstractAsyncContextManager[object]) -> None:
+def serve(plan: Plan, configuration: Path, logs: settings.Logs, *, beside: AbstractAsyncContextManager[object]) -> None:
     """Run until SIGTERM, SIGINT or the end of the terminal, then drain; a second signal cuts what is still open. SIGHUP
     reads `configuration`, of which `plan` was made, anew.
 
@@ -44,14 +44,14 @@ def serve(plan: Plan, configuration: Path, logs: Logs, *, beside: AbstractAsyncC
     raise_limit()  # the workers inherit it
     lines = configure_logs(logs, sys.stdout.buffer, monotonic_ns=time.monotonic_ns)
     with contextlib.closing(lines):
-        uvloop.run(_supervise(plan, configuration, beside))
+        uvloop.run(_supervise(plan, configuration, lines, beside))
 
 
-async def _supervise(plan: Plan, configuration: Path, beside: AbstractAsyncContextManager[object]) -> None:
+async def _supervise(plan: Plan, configuration: Path, lines: Logs, beside: AbstractAsyncContextManager[object]) -> None:
     loop = asyncio.get_running_loop()
     async with AsyncExitStack() as stack:
         listening = stack.enter_context(bound(plan.public))
-        supervisor = Supervisor(plan, listening, partial(read_anew, configuration), wall_clock=time.time)
+        supervisor = Supervisor(plan, listening, partial(read_anew, configuration), wall_clock=time.time, told=(lines,))
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, supervisor.signalled)
         terminal = stack.enter_context(controlling_terminal())

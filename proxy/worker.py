@@ -23,13 +23,14 @@ import uvloop
 
 from config.settings import Settings
 from observability.logs import configure_logs
+from observability.open_requests import OpenRequests
 from proxy.app import Gate, open_gate
 from proxy.capacity.shares import Share
 from proxy.channel import Assignment, Cut, Listen, Order, Retire, Tell, Told, frame, read_frame
 from proxy.descriptors import raise_limit
 from proxy.listening.acceptor import NOBODY, Acceptor
 from proxy.listening.certificate import ShownCertificate
-from proxy.listening.loads import LoadPage, Loads
+from proxy.listening.loads import LoadPage, Loads, open_area
 from proxy.memory import keep_large_blocks, settle
 from proxy.peers import trusted_proxies
 from proxy.plan import unpack
@@ -60,9 +61,12 @@ async def _run(listening: socket.socket, control: socket.socket, page: LoadPage)
     settings, pair = unpack(assignment.packed)
     instance = assignment.instance
     logs = configure_logs(settings.logs, sys.stdout.buffer, monotonic_ns=time.monotonic_ns, instance=instance)
+    area = open_area(page, assignment.number)
+    kept = () if area is None else (OpenRequests(area),)
     with contextlib.closing(logs), contextlib.closing(Loads(page, assignment.number)) as loads:
+        share = Share(assignment.number, page.workers)
         async with (
-            open_gate(settings, instance=instance, logs=logs, share=Share(assignment.number, page.workers)) as gate,
+            open_gate(settings, instance=instance, logs=logs, share=share, also=kept) as gate,
             _acceptor(settings, pair, gate, listening, loads) as acceptor,
         ):
             if assignment.listens:

@@ -15,6 +15,8 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Final
 
+from observability.open_requests import AREA_BYTES
+
 _CELL_BYTES: Final = 8
 # Of each worker: its connections, and whether it rests.
 _CELLS: Final = 2
@@ -57,11 +59,28 @@ def load_page(workers: int) -> LoadPage:
         made = [os.memfd_create("loads", os.MFD_CLOEXEC)]
         undo.callback(os.close, made[0])
         os.write(made[0], ABSENT.to_bytes(_CELL_BYTES, sys.byteorder, signed=True) * _CELLS * workers)
+        os.ftruncate(made[0], _areas_begin(workers) + workers * AREA_BYTES)
         for _ in range(workers):
             made.append(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
             undo.callback(os.close, made[-1])
         undo.pop_all()
     return LoadPage(made[0], tuple(made[1:]))
+
+
+def open_area(page: LoadPage, own: int) -> mmap.mmap | None:
+    """Where the worker at place `own` keeps its open requests, behind the cells of all; None where a supervisor of
+    older code made the page.
+    """
+    begin = _areas_begin(page.workers) + own * AREA_BYTES
+    if os.fstat(page.page).st_size < begin + AREA_BYTES:
+        return None
+    return mmap.mmap(page.page, AREA_BYTES, offset=begin)
+
+
+def _areas_begin(workers: int) -> int:
+    """Memory is mapped from such places on only."""
+    cells, unit = _CELL_BYTES * _CELLS * workers, mmap.ALLOCATIONGRANULARITY
+    return -(-cells // unit) * unit
 
 
 class Loads:

@@ -10,6 +10,7 @@ from typing import Final
 import structlog
 
 from observability.counted import State
+from observability.open_requests import Losses
 from observability.totals import Totals
 from proxy.channel import WorkerState
 from proxy.listening.loads import load_page
@@ -30,11 +31,13 @@ _log = structlog.get_logger("saltgate.server")
 class Generation:
     """See the module. It takes no connections until `listen`. Raises OSError where there are no descriptors left."""
 
-    def __init__(self, plan: Plan, listening: socket.socket, totals: Totals, gathering: Gathering) -> None:
+    def __init__(
+        self, plan: Plan, listening: socket.socket, totals: Totals, gathering: Gathering, losses: Losses
+    ) -> None:
         self.plan = plan
         count = plan.workers or os.cpu_count() or 1
         self._page = load_page(count)
-        outfit = Outfit(plan.packed, listening, self._page, totals, gathering)
+        outfit = Outfit(plan.packed, listening, self._page, totals, gathering, losses.tell)
         self._workers = [Worker(outfit, number) for number in range(count)]
         self._ending = asyncio.Event()
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Iterator
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Final
 
 import structlog
@@ -17,6 +18,8 @@ import structlog
 from observability import families
 from observability.exposition import States, exposition
 from observability.history.history import Bounds, History
+from observability.open_requests import Losses
+from observability.record import Observer
 from observability.reloads import Reloads
 from proxy.plan import Plan
 from proxy.supervisor.gathering import Gathering
@@ -33,7 +36,9 @@ _log = structlog.get_logger("saltgate.server")
 
 
 class Supervisor:
-    """See the module. `read_anew` gives the plan of what the configuration says now; `wall_clock` is Unix seconds."""
+    """See the module. `read_anew` gives the plan of what the configuration says now; `wall_clock` is Unix seconds.
+    `told` are told of requests that end with their worker.
+    """
 
     def __init__(
         self,
@@ -42,17 +47,19 @@ class Supervisor:
         read_anew: Callable[[], Awaitable[Plan]],
         *,
         wall_clock: Callable[[], float],
+        told: Sequence[Observer] = (),
         ready_seconds: float = READY_SECONDS,
     ) -> None:
         self._listening = listening
         self._read_anew = read_anew
         self._ready_seconds = ready_seconds
         self._metering = Metering(plan.metrics, wall_clock=wall_clock)
+        self._losses = Losses(told, self._metering.totals, monotonic_ns=time.monotonic_ns, wall_ns=time.time_ns)
         self._exports = Exports(self._metering.totals, self._states, wall_clock=wall_clock)
         self._exports.follow(plan.metrics.otlp)
         history = History(Bounds(scopes=plan.scopes, recent=plan.recent, kept=plan.kept), since=wall_clock())
         self.gathering = Gathering(history, wall_clock)
-        self._current = Generation(plan, listening, self._metering.totals, self.gathering)
+        self._current = Generation(plan, listening, self._metering.totals, self.gathering, self._losses)
         self._retired: set[Generation] = set()  # they have handed over, and some of their connections are open
         self._coming: Generation | None = None
         self._deaths = 0
@@ -163,7 +170,9 @@ class Supervisor:
         plan = await self._read_anew()
         check_fixed(self._current.plan, plan)
         try:
-            coming = self._coming = Generation(plan, self._listening, self._metering.totals, self.gathering)
+            coming = self._coming = Generation(
+                plan, self._listening, self._metering.totals, self.gathering, self._losses
+            )
         except OSError as error:
             raise CannotReload(("workers", f"cannot be started: {error.strerror}")) from error
         running = tasks.create_task(self._run(coming))

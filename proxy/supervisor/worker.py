@@ -8,6 +8,7 @@ import secrets
 import signal
 import socket
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,9 +16,10 @@ import msgspec
 import structlog
 
 from observability.counted import Counted, State
+from observability.open_requests import OpenRequest, take_left_open
 from observability.totals import Totals
 from proxy.channel import Assignment, Cut, Listen, Order, Retire, Tell, Told, WorkerState, frame, read_frame
-from proxy.listening.loads import LoadPage, Loads
+from proxy.listening.loads import LoadPage, Loads, open_area
 from proxy.supervisor.gathering import Gathering
 
 FIRST_RESTART_SECONDS: Final = 0.5
@@ -29,10 +31,14 @@ HUNG_SECONDS: Final = 60.0
 _log = structlog.get_logger("saltgate.server")
 
 
+def _nobody_asks(lost: Sequence[OpenRequest]) -> None:
+    """Where nobody wants to know."""
+
+
 @dataclass(frozen=True, slots=True)
 class Outfit:
     """What every worker of a generation gets. `packed` are its settings, `page` is where it tells its load, `totals`
-    what its counts are added to, `gathering` is told of its requests.
+    what its counts are added to, `gathering` is told of its requests, `lost` of what it had open when it ended.
     """
 
     packed: bytes
@@ -40,6 +46,7 @@ class Outfit:
     page: LoadPage
     totals: Totals
     gathering: Gathering
+    lost: Callable[[Sequence[OpenRequest]], None] = _nobody_asks
     answer_seconds: float = ANSWER_SECONDS
     hung_seconds: float = HUNG_SECONDS
 
@@ -242,10 +249,18 @@ class Worker:
         self.states = []
         with contextlib.closing(Loads(self._outfit.page, self._number)) as loads:
             loads.leave()
+        self._tell_lost()
         writer.close()
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_result(None)
+
+    def _tell_lost(self) -> None:
+        """What it had open has ended with it."""
+        area = open_area(self._outfit.page, self._number)
+        if area is not None:
+            with contextlib.closing(area):
+                self._outfit.lost(take_left_open(area))
 
     def _signal(self, number: signal.Signals) -> None:
         if self._process is not None and self._process.returncode is None:

@@ -6,6 +6,7 @@ On: records, metrics, log lines to standard output, spans to the configuration's
 from __future__ import annotations
 
 import asyncio
+import mmap
 import sys
 import time
 from contextlib import closing
@@ -15,6 +16,7 @@ import uvloop
 
 from config.load import load
 from observability.logs import configure_logs
+from observability.open_requests import AREA_BYTES, OpenRequests
 from proxy.app import open_gate
 from proxy.memory import keep_large_blocks, settle
 from tests.bench.silent import SilentRecorder
@@ -24,8 +26,8 @@ async def serve(configuration: Path, port: int, telling: str) -> None:
     """Until the process is ended."""
     settings = load(configuration).settings
     logs = configure_logs(settings.logs, sys.stdout.buffer, monotonic_ns=time.monotonic_ns)
-    with closing(logs):
-        async with open_gate(settings, instance=telling, logs=logs) as gate:
+    with closing(logs), mmap.mmap(-1, AREA_BYTES) as area:
+        async with open_gate(settings, instance=telling, logs=logs, also=(OpenRequests(area),)) as gate:
             if telling == "off":
                 silent = SilentRecorder((), monotonic_ns=time.monotonic_ns, wall_ns=time.time_ns)
                 gate.entrance.recorder = silent
