@@ -21,6 +21,8 @@ from tests.parts.redis_server import RedisServer
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SPAN_SECONDS = 60.0
+TRIES = 30
+"""What a model of random weights says may be no text at all: then there is no first token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ class Traced:
 
     async def ask(self, caller: Caller, *, stream: bool) -> tuple[str, str]:
         """The trace and the request of one answer."""
-        answer = await self.gate.post(caller, CHAT.path, CHAT.body(fresh_prompt(), stream=stream))
+        answer = await self.gate.post(caller, CHAT.path, CHAT.body(fresh_prompt(), stream=stream) | {"max_tokens": 24})
         assert answer.status == 200, answer.body
         line = await self.gate.until_recorded("request_id", answer.request_id)
         return str(line["trace_id"]), answer.request_id
@@ -79,10 +81,15 @@ async def test_the_engines_own_span_is_a_child_of_our_call(traced: Traced, strea
 
 
 async def test_our_upstream_time_to_first_token_holds_the_engines_own(traced: Traced) -> None:
-    trace_id, _ = await traced.ask(ALICE, stream=True)
-    by_name = {span.name: span for span in await traced.spans(trace_id, 3)}
-    engine = by_name["llm_request"].attributes["gen_ai.latency.time_to_first_token"]
-    ours = by_name["chat tiny"].attributes["saltgate.upstream_time_to_first_token"]
+    for _ in range(TRIES):
+        trace_id, _ = await traced.ask(ALICE, stream=True)
+        by_name = {span.name: span for span in await traced.spans(trace_id, 3)}
+        engine = by_name["llm_request"].attributes["gen_ai.latency.time_to_first_token"]
+        ours = by_name["chat tiny"].attributes.get("saltgate.upstream_time_to_first_token")
+        if ours is not None:
+            break
+    else:
+        pytest.fail("the engine never said anything")
     assert isinstance(engine, float)
     assert isinstance(ours, float)
     assert 0 < engine <= ours
