@@ -39,7 +39,7 @@ async def test_each_stream_of_a_killed_worker_leaves_exactly_one_line_and_one_co
         serving(redis, tmp_path, tables=ENGINE.replace("{url}", engine.url)) as served,
         AsyncExitStack() as stack,
     ):
-        await served.until("/readyz", 200)
+        await served.until("/readyz", 200, seconds=90)
         assert await served.ask() == 200
         ids = set()
         for _ in range(STREAMS):
@@ -53,10 +53,10 @@ async def test_each_stream_of_a_killed_worker_leaves_exactly_one_line_and_one_co
         await asyncio.sleep(0.5)  # what has happened is told some milliseconds later
         (worker,) = served.workers()
         os.kill(worker, signal.SIGKILL)
-        lines = await served.until_told("request.completed", times=STREAMS + 1)
-        await served.until("/readyz", 200)
+        lines = await served.until_told("request.completed", times=STREAMS + 1, seconds=90)
+        await served.until("/readyz", 200, seconds=90)
         assert await served.ask() == 200
-        lines = await served.until_told("request.completed", times=STREAMS + 2)
+        lines = await served.until_told("request.completed", times=STREAMS + 2, seconds=90)
         lost = [line for line in lines if line.get("error_type") == "worker_killed"]
         assert {line["request_id"] for line in lost} == ids
         assert len(lost) == STREAMS
