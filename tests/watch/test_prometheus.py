@@ -40,7 +40,7 @@ async def watched(
     if collector is not None:
         environment["SALTGATE_TELEMETRY__OTLP_ENDPOINT"] = collector
     async with serving(redis, folder, workers=2, shape=SHAPE, environment=environment) as served:
-        await served.until("/readyz", 200)
+        await served.until("/readyz", 200, seconds=120.0)
         watching = folder / "prometheus"
         watching.mkdir()
         async with PrometheusServer(watching, shipped(served, folder, watching)) as prometheus:
