@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
+import pytest
 
 from config.secret import Secret
 from config.settings import Audit, AuditKey, Capacity
@@ -20,6 +21,8 @@ from tests.observability.audit.writing import KEY, faults, requests, unwritable,
 from tests.parts.gate_bed import KEY as SALT_KEY
 from tests.parts.gate_bed import GateBed, chat, gate_bed
 from tests.parts.redis_server import RedisServer
+
+pytestmark = pytest.mark.slow
 
 KEY_BYTES = SALT_KEY.value
 AUDIT_SECRET = b"0123456789abcdef0123456789abcdef"

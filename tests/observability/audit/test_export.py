@@ -61,6 +61,7 @@ async def test_a_collector_gets_each_line_whole_so_that_it_is_a_witness(tmp_path
     assert chat.trace_id.hex() in chat.body.string_value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["hang", "unavailable"])
 async def test_a_collector_that_takes_nothing_loses_lines_and_nothing_else(tmp_path: Path, fault: str) -> None:
     async with OtlpSink(fault=fault) as sink:  # type: ignore[arg-type]
