@@ -13,7 +13,7 @@ import hmac
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -23,6 +23,7 @@ NOTHING: Final = bytes(32)
 
 _MAC: Final = b',"mac":"'
 _TAIL_BYTES: Final = len(_MAC) + 64 + len(b'"}')
+_Word = Annotated[str, msgspec.Meta(max_length=256)]
 _NAME: Final = re.compile(r"[0-9]{8}T[0-9]{6}Z-[a-z]{3,8}-[0-9a-f]{12}")
 
 
@@ -53,14 +54,14 @@ class Head(msgspec.Struct, frozen=True):
 
 
 class Line(msgspec.Struct, frozen=True):
-    """What every line says of its place."""
+    """What every line says of its place. Bounded, because what is no line of ours is quoted in what is found."""
 
     v: int
-    chain: str
+    chain: _Word
     seq: int
-    key: str
-    ts: str
-    event: str
+    key: _Word
+    ts: _Word
+    event: _Word
 
 
 @dataclass(frozen=True, slots=True)

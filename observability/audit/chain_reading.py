@@ -124,13 +124,13 @@ class ChainReading:
         except FileNotFoundError:
             return False
 
-    def _has(self, head: Head) -> bool:
-        """Whether its line of that number has that MAC."""
+    def _has(self, head: Head, *, where_missing: bool = True) -> bool:
+        """Whether its line of that number has that MAC. That one is missing within the chain is told already."""
         if head.seq == self._seq:
             return head.mac == self._mac.hex()
         inside = [segment for first, segment in self._ranges if first <= head.seq]
         if not inside:
-            return True  # before what retention left
+            return where_missing  # before what retention left
         with inside[-1].path.open("rb") as file:
             for written in _lines(file):
                 try:
@@ -139,7 +139,7 @@ class ChainReading:
                     continue
                 if one.line.seq == head.seq:
                     return one.mac.hex() == head.mac
-        return True  # that line is missing, which is told already
+        return where_missing
 
     def _begin(self, segment: Segment) -> None:
         """The next file of the chain."""
@@ -228,14 +228,16 @@ class ChainReading:
         self._seq, self._mac = one.line.seq, one.mac
 
     def _after_failure(self, opened: SegmentOpened, one: Sealed) -> tuple[bytes, int]:
-        """Behind a write that failed there may be lines that are here once more; that is no fault of anybody."""
+        """Behind a write that failed there may be lines that are here once more; that is no fault of anybody. What was
+        on disk before it must be there: no seal tells how many lines those were.
+        """
         before = _mac(opened)
         if opened.before == "damaged":
             self._fault("saltgate found the segment before it changed while it wrote to it")
         else:
             self._note("the segment before it ends with a write that failed")
-            if not self._has(Head(self._name, one.line.seq - 1, before.hex())):
-                self._fault("does not follow the segment before it")
+            if not self._has(Head(self._name, one.line.seq - 1, before.hex()), where_missing=False):
+                self._fault("does not follow the segment before it, whose last lines may be missing")
         return before, one.line.seq
 
     def _learn(self, one: Sealed, written: bytes) -> None:

@@ -86,8 +86,9 @@ class Facts:
         removed = as_kind(written, RetentionRemoved)
         if removed is not None:
             self._saw([removed.head])
-            # The last few: one may be told and not removed yet.
-            self.removed[removed.head.chain] = [*self.removed.get(removed.head.chain, []), removed][-3:]
+            # The newest few, whoever told of them: one may be told and not removed yet.
+            told = [*self.removed.get(removed.head.chain, []), removed]
+            self.removed[removed.head.chain] = sorted(told, key=lambda one: one.segment)[-3:]
             self.removed_macs.add(removed.head.mac)
 
     def _recovered(self, written: bytes) -> None:

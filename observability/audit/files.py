@@ -72,22 +72,46 @@ def listed(directory: Path) -> Listing:
     """The chains in the order of their starts. Raises OSError."""
     chains: dict[str, list[Segment]] = {}
     ended, strangers = set(), []
-    for name in sorted(path.name for path in directory.iterdir()):
+    with os.scandir(directory) as found:
+        names = sorted((entry.name, entry.is_file(follow_symlinks=False) or _leads_to_file(entry)) for entry in found)
+    for name, is_file in names:
         chain, _, rest = name.partition(".")
-        match = _SEGMENT.fullmatch(name)
         if name == LOCK or name.startswith("."):
             continue
-        if not is_chain_name(chain):
-            strangers.append(name)
-        elif match is not None:
-            chains.setdefault(chain, []).append(Segment(chain, int(match["number"]), directory / name))
+        segment = _segment(directory, chain, name) if is_file else None
+        # What is no file, a pipe for example, would let whoever opens it wait for ever.
+        if not is_file or not is_chain_name(chain):
+            strangers.append(_text(name))
+        elif segment is not None:
+            chains.setdefault(chain, []).append(segment)
         elif f".{rest}" == ENDED_SUFFIX:
             ended.add(chain)
         elif f".{rest}" != JOURNAL_SUFFIX:
-            strangers.append(name)
-    for found in chains.values():
-        found.sort()
+            strangers.append(_text(name))
+    for segments in chains.values():
+        segments.sort()
     return Listing(chains, frozenset(ended), tuple(strangers))
+
+
+def _text(name: str) -> str:
+    """A name of whatever bytes, in characters that UTF-8 can say."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+def _leads_to_file(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_file()
+    except OSError:  # a link to itself
+        return False
+
+
+def _segment(directory: Path, chain: str, name: str) -> Segment | None:
+    """The one of that name: of each number there is one, so that no line can stand in two files."""
+    match = _SEGMENT.fullmatch(name)
+    if match is None:
+        return None
+    segment = Segment(chain, int(match["number"]), directory / name)
+    return segment if segment.path == segment_path(directory, chain, segment.number) else None
 
 
 def mark_ended(directory: Path, chain: str) -> None:

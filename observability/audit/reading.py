@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import msgspec
@@ -63,8 +63,8 @@ def _push(
 
 
 def _started(chain: str) -> str:
-    """When a chain began, as a line would say it."""
-    return datetime.strptime(chain[:16], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    """When a chain began, as a line would say it; or what its name says, which anybody may have chosen."""
+    return f"{chain[:4]}-{chain[4:6]}-{chain[6:8]}T{chain[9:11]}:{chain[11:13]}:{chain[13:15]}"
 
 
 def _chain(

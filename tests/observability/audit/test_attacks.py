@@ -1,0 +1,147 @@
+"""More ways to change what is there, or to stop who looks: each was one that worked."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from observability.audit.entries import content
+from observability.audit.files import listed
+from observability.audit.housekeeping import outlived
+from observability.audit.reading import Doubtful, lines
+from observability.audit.segments import Chain
+from observability.audit.verifying import Verdict
+from observability.audit.writer import Said
+from proxy.cli.audit_verify import told
+from tests.observability.audit.writing import (
+    KEY,
+    KEYS,
+    ORIGIN,
+    audit,
+    faults,
+    files,
+    lines_of,
+    request,
+    settled,
+    verdict,
+)
+
+DAY = 86400.0
+
+
+class Torn(Chain):
+    """A chain whose write fails, and that cannot be cut back either."""
+
+    def fail(self) -> None:
+        assert self._descriptor is not None
+        self._before = "torn"
+        self._leave()
+
+
+def test_the_lines_before_a_write_that_failed_cannot_be_cut(tmp_path: Path) -> None:
+    chain = Torn(tmp_path, "20261130T170000Z-worker-0123456789ab", KEY, ORIGIN, wall_ns=time.time_ns)
+    for _ in range(4):
+        chain.append([b'{"ts":"2026-11-30T17:00:00Z","event":"request.granted"}'])
+    chain.fail()
+    chain.append([b'{"ts":"2026-11-30T17:00:01Z","event":"request.granted"}'])
+    chain.close()
+    assert verdict(tmp_path).intact, faults(tmp_path)
+    path = files(tmp_path)[0]
+    whole = lines_of(path)
+    path.write_bytes(b"".join(whole) + whole[-1][:50])  # what the failed write left
+    assert verdict(tmp_path).intact, faults(tmp_path)
+    for kept in range(len(whole)):
+        path.write_bytes(b"".join(whole[:kept]))
+        assert not verdict(tmp_path).intact, f"{kept} lines kept"
+
+
+def test_a_file_under_another_name_of_the_same_number_is_none_of_the_chain(tmp_path: Path) -> None:
+    with audit(tmp_path) as one:
+        request(one)
+    (path,) = files(tmp_path)
+    was = list(lines(tmp_path, KEYS, Doubtful()))
+    for zeros in ("0000001", "000000001"):
+        shutil.copy(path, path.with_name(f"{one.chain}.{zeros}.jsonl"))
+    assert list(lines(tmp_path, KEYS, Doubtful())) == was
+    assert [note.message for note in verdict(tmp_path).notes] == ["is nothing of an audit"] * 2
+
+
+@pytest.mark.parametrize("kind", ["fifo", "directory", "dangling", "loop"])
+def test_what_is_no_file_stops_neither_who_verifies_nor_who_writes(tmp_path: Path, kind: str) -> None:
+    trap = tmp_path / "20261130T170000Z-worker-0123456789ab.000001.jsonl"
+    with audit(tmp_path) as one:
+        match kind:
+            case "fifo":
+                os.mkfifo(trap)
+            case "directory":
+                trap.mkdir()
+            case "dangling":
+                trap.symlink_to(tmp_path / "nowhere")
+            case _:
+                trap.symlink_to(trap)
+        assert list(listed(tmp_path).chains) == [one.chain]
+        assert trap.name in [note.file for note in verdict(tmp_path).notes]
+    with audit(tmp_path) as next_one:
+        request(next_one)
+    assert verdict(tmp_path).intact, faults(tmp_path)
+    assert len(list(lines(tmp_path, KEYS, Doubtful()))) > 3
+
+
+def test_a_chain_of_a_day_that_never_was_is_shown_and_stops_nobody(tmp_path: Path) -> None:
+    with audit(tmp_path) as one:
+        request(one)
+    was = list(lines(tmp_path, KEYS, Doubtful()))
+    (tmp_path / "99999999T999999Z-worker-0123456789ab.000001.jsonl").write_bytes(b"{}\n")
+    doubtful = Doubtful()
+    assert list(lines(tmp_path, KEYS, doubtful)) == was
+    assert doubtful.lines == 1
+    assert not verdict(tmp_path).intact
+
+
+def test_what_two_chains_tell_of_retention_is_one_story_in_whatever_order_it_is_read(tmp_path: Path) -> None:
+    """The chain that is read first, because it began first, removed the newer files."""
+    with audit(tmp_path, segment_bytes=1500) as written:
+        for _ in range(20):
+            request(written)
+            settled(written)
+        with audit(tmp_path) as one, audit(tmp_path) as other:
+            for path in files(tmp_path):
+                os.utime(path, (time.time() - 2 * DAY,) * 2)
+            found = [
+                (removed, remove)
+                for removed, remove in outlived(tmp_path, one.chain, DAY, time.time() + 2 * DAY)
+                if removed.head.chain == written.chain
+            ]
+            assert len(found) >= 8
+            for number, (removed, remove) in enumerate(found):
+                teller = other if number < len(found) - 1 else one
+                teller._writer.put(Said(content(removed, time.time_ns())))
+                settled(teller)
+                remove()
+            assert verdict(tmp_path).intact, faults(tmp_path)
+
+
+def test_a_foreign_name_that_is_no_text_is_told(tmp_path: Path) -> None:
+    with audit(tmp_path) as one:
+        request(one)
+    (tmp_path / os.fsdecode(b"\xff\x1b[31m")).write_bytes(b"")
+    found = verdict(tmp_path)
+    assert "\x1b" not in "".join(told(found))
+    assert [note.file for note in msgspec.json.decode(msgspec.json.encode(found), type=Verdict).notes] == [
+        "\\xff\x1b[31m"
+    ]
+
+
+def test_lines_of_a_stranger_cost_no_memory(tmp_path: Path) -> None:
+    with audit(tmp_path) as one:
+        request(one)
+    (path,) = files(tmp_path)
+    mac = b'","mac":"' + b"0" * 64 + b'"}\n'
+    start = b'{"v":1,"chain":"%b","seq":%d,"ts":"","event":"","key":"%d'
+    path.write_bytes(b"".join(start % (one.chain.encode(), n, n) + b"k" * 900_000 + mac for n in range(20)))
+    assert sum(len(found) for found in faults(tmp_path)) < 20_000
