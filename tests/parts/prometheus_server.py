@@ -78,7 +78,7 @@ class PrometheusServer:
             return [Sample({}, float(data["result"][1]))]
         return [Sample(one["metric"], float(one["value"][1])) for one in data["result"]]
 
-    async def until(self, expr: str, seconds: float = 60.0) -> list[Sample]:
+    async def until(self, expr: str, seconds: float = 180.0) -> list[Sample]:
         """The expression's value, as soon as it has one."""
         async with asyncio.timeout(seconds):
             while not (samples := await self.query(expr)):
@@ -90,7 +90,7 @@ class PrometheusServer:
         found: list[Json] = (await self.ask("alerts"))["alerts"]
         return found
 
-    async def until_alerts(self, wanted: Callable[[set[str]], bool], seconds: float = 90.0) -> list[Json]:
+    async def until_alerts(self, wanted: Callable[[set[str]], bool], seconds: float = 180.0) -> list[Json]:
         """The alerts that fire, as soon as their names are as wanted."""
         firing: list[Json] = []
         try:
@@ -103,7 +103,7 @@ class PrometheusServer:
         except TimeoutError:
             raise AssertionError(firing) from None
 
-    async def _until_ready(self, seconds: float = 30.0) -> None:
+    async def _until_ready(self, seconds: float = 120.0) -> None:
         async with asyncio.timeout(seconds):
             while not await self._is_ready():
                 if self._process.returncode is not None:

@@ -161,7 +161,7 @@ async def points(prometheus: PrometheusServer, query: Query) -> set[str]:
 async def test_the_points_of_a_panel_are_traces_that_the_collector_has(redis: RedisServer, tmp_path: Path) -> None:
     (panel,) = (query for query in dashboard_queries() if query.place == "saltgate: Time to first token A")
     async with OtlpSink() as sink, watched(redis, tmp_path, collector=sink.url) as (served, prometheus):
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(180):
             while not (shown := await points(prometheus, panel)):
                 assert await ask(served, stream=True) == 200
                 await asyncio.sleep(0.5)
