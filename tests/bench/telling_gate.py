@@ -11,15 +11,18 @@ import sys
 import time
 from contextlib import closing
 from pathlib import Path
+from typing import Final
 
 import uvloop
 
 from config.load import load
 from observability.logs import configure_logs
 from observability.open_requests import AREA_BYTES, OpenRequests
-from proxy.app import open_gate
+from proxy.app import Gate, open_gate
 from proxy.memory import keep_large_blocks, settle
 from tests.bench.silent import SilentRecorder
+
+_ASKED_SECONDS: Final = 1.0
 
 
 async def serve(configuration: Path, port: int, telling: str) -> None:
@@ -34,7 +37,17 @@ async def serve(configuration: Path, port: int, telling: str) -> None:
             server = await asyncio.get_running_loop().create_server(gate.front, "127.0.0.1", port)
             settle()
             async with server:
-                await server.serve_forever()
+                while True:
+                    _take(gate)
+                    await asyncio.sleep(_ASKED_SECONDS)
+
+
+def _take(gate: Gate) -> None:
+    """What the supervisor asks each worker for, so that it does not pile up."""
+    while gate.ended.take():
+        pass
+    for counted in gate.metrics.told():
+        counted.encode()
 
 
 if __name__ == "__main__":
