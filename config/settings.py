@@ -530,8 +530,8 @@ class Telemetry:
 class Metrics:
     """What /metrics tells of scopes and models: a series for each thing that is counted of each, within bounds.
 
-    A scope has 16 series a model. For each 1000 scopes with two models count 3 MB in saltgate, 3.4 MB and 20 ms more a
-    scrape, and 85 MB in Prometheus; `compose/runbook.md` has a table.
+    A scope has 16 series a model. For each 1000 scopes with two models count 3 MB in saltgate, 3.4 MB and 25 ms more a
+    scrape, and 0.1 GB in Prometheus; `compose/runbook.md` has a table.
     """
 
     max_scopes: AtLeastOne = 1000  # How many scopes have series of their own, at most 100000. Others: `__other__`.
