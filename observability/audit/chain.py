@@ -34,6 +34,7 @@ class ChainKey:
     id: str
     seals: bytes = field(repr=False)
     names: bytes = field(repr=False)
+    journals: bytes = field(repr=False)
 
 
 def chain_key(key_id: str, secret: bytes) -> ChainKey:
@@ -42,6 +43,7 @@ def chain_key(key_id: str, secret: bytes) -> ChainKey:
         key_id,
         seals=hmac.digest(secret, b"saltgate audit chain", "sha256"),
         names=hmac.digest(secret, b"saltgate audit subject", "sha256"),
+        journals=hmac.digest(secret, b"saltgate audit journal", "sha256"),
     )
 
 

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
 import msgspec
 
 from observability.audit.chain import BadLine, Head
-from observability.audit.entries import content, recovered_entry
+from observability.audit.entries import Ending, content, recovered_entry
 from observability.audit.files import JOURNAL_SUFFIX, Listing, Segment, held, last_line, listed, mark_ended
 from observability.audit.journal import left_open
 from observability.audit.segments import CHAIN_CLOSED
@@ -66,7 +66,15 @@ def dead_chains(listing: Listing, own: str) -> list[list[Segment]]:
     return found
 
 
-def remains(directory: Path, journals: Path, own: str, wall_ns: Callable[[], int]) -> Iterator[Remains]:
+@dataclass(frozen=True, slots=True)
+class Journals:
+    """Where they are, and the keys that may have sealed them."""
+
+    directory: Path
+    keys: Sequence[bytes] = field(repr=False)
+
+
+def remains(directory: Path, journals: Journals, own: str, wall_ns: Callable[[], int]) -> Iterator[Remains]:
     """Of each chain that a killed process left, held as long as the caller works on it. Raises OSError."""
     dead = dead_chains(listed(directory), own)
     written = {request for segments in dead for request in _requests_in_tail(segments)}
@@ -80,9 +88,9 @@ def remains(directory: Path, journals: Path, own: str, wall_ns: Callable[[], int
             yield _remains(directory, journals, segments, written, wall_ns())
 
 
-def _remains(directory: Path, journals: Path, segments: list[Segment], written: set[str], now_ns: int) -> Remains:
+def _remains(directory: Path, journals: Journals, segments: list[Segment], written: set[str], now_ns: int) -> Remains:
     chain = segments[0].chain
-    journal = journals / f"{chain}{JOURNAL_SUFFIX}"
+    journal = journals.directory / f"{chain}{JOURNAL_SUFFIX}"
 
     def settle() -> None:
         with suppress(FileNotFoundError):
@@ -95,7 +103,7 @@ def _remains(directory: Path, journals: Path, segments: list[Segment], written: 
         last, torn = None, 0
     if last is not None and last.line.event == CHAIN_CLOSED and not torn:
         return Remains(chain, [], 0, settle)
-    entries, state = _unwritten(journal, chain, written, now_ns)
+    entries, state = _unwritten(left_open(journal, chain, journals.keys), chain, written, now_ns)
     told = ChainRecovered(
         event=CHAIN_RECOVERED,
         recovered=chain,
@@ -108,11 +116,11 @@ def _remains(directory: Path, journals: Path, segments: list[Segment], written: 
 
 
 def _unwritten(
-    journal: Path, chain: str, written: set[str], now_ns: int
+    left: Iterator[tuple[bytes, Ending | None]], chain: str, written: set[str], now_ns: int
 ) -> tuple[list[bytes], Literal["found", "missing", "unreadable"]]:
     entries = []
     try:
-        for packed, ending in left_open(journal):
+        for packed, ending in left:
             entry = recovered_entry(packed, ending, chain, now_ns)
             if entry.request_id not in written:
                 entries.append(content(entry))

@@ -14,6 +14,7 @@ from observability.audit.chain import ChainKey, chain_key
 from observability.audit.digests import configuration_loaded, last_digests
 from observability.audit.entries import content
 from observability.audit.export import LogExport
+from observability.audit.recovery import Journals
 from observability.audit.segments import Origin
 from observability.audit.writer import Writing
 from observability.otlp import collector
@@ -67,7 +68,7 @@ def start_export(
 
 def writing(place: AuditSettings, directory: Path, slots: int) -> Writing:
     return Writing(
-        journals=place.journal or directory,
+        journals=Journals(place.journal or directory, tuple(key.journals for key in keys_of(place).values())),
         slots=slots,
         gather_seconds=place.sync_interval,
         segment_bytes=place.segment_size,

@@ -11,7 +11,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from threading import Event, Thread
 from typing import Final
 
@@ -23,7 +22,7 @@ from observability.audit.files import JOURNAL_SUFFIX, alone, make_directory, mar
 from observability.audit.gap import AuditGap, Gap
 from observability.audit.housekeeping import CHAIN_WITNESS, ChainWitness, Witness, outlived
 from observability.audit.journal import Journal
-from observability.audit.recovery import GROUP_LINES, remains
+from observability.audit.recovery import GROUP_LINES, Journals, remains
 from observability.audit.segments import Chain, Damaged
 from observability.audit.subjects import Names
 from observability.record import Record
@@ -40,11 +39,12 @@ _log = structlog.get_logger("saltgate.audit")
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """How lines become files: `journals` is where journals are, with so many slots; `most_waiting` lines without a slot
-    wait at most; times are seconds. What is idle looks every `idle_seconds` whether its files are still its own.
+    """How lines become files: `journals` is where journals are, with so many slots, the first of whose keys seals;
+    `most_waiting` lines without a slot wait at most; times are seconds. What is idle looks every `idle_seconds` whether
+    its files are still its own.
     """
 
-    journals: Path
+    journals: Journals
     slots: int
     gather_seconds: float
     segment_bytes: int
@@ -197,8 +197,10 @@ class Writer:
         if self.failing is not None:
             make_directory(self.chain.directory)
         if self.journal is None:
-            make_directory(self._writing.journals)
-            self.journal = Journal(self._writing.journals / f"{self.chain.name}{JOURNAL_SUFFIX}", self._writing.slots)
+            journals, chain = self._writing.journals, self.chain.name
+            make_directory(journals.directory)
+            path = journals.directory / f"{chain}{JOURNAL_SUFFIX}"
+            self.journal = Journal(path, self._writing.slots, key=journals.keys[0], chain=chain)
 
     def _write_group(self) -> None:
         while self._queue and len(self._group) < GROUP_LINES:

@@ -6,29 +6,38 @@ import os
 import shutil
 import time
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
+from observability.audit.chain import ChainKey, chain_key
 from observability.audit.entries import content
-from observability.audit.files import listed
+from observability.audit.files import listed, segment_path
 from observability.audit.housekeeping import outlived
+from observability.audit.journal import SLOT_BYTES, Journal
 from observability.audit.reading import Doubtful, lines
 from observability.audit.segments import Chain
+from observability.audit.subjects import Names
 from observability.audit.verifying import Verdict
 from observability.audit.writer import Said
+from observability.record import Recorder
 from proxy.cli.audit_verify import told
 from tests.observability.audit.writing import (
     KEY,
     KEYS,
     ORIGIN,
     audit,
+    begin,
     faults,
     files,
     lines_of,
     request,
+    requests,
     settled,
+    until,
     verdict,
+    written,
 )
 
 DAY = 86400.0
@@ -145,3 +154,80 @@ def test_lines_of_a_stranger_cost_no_memory(tmp_path: Path) -> None:
     start = b'{"v":1,"chain":"%b","seq":%d,"ts":"","event":"","key":"%d'
     path.write_bytes(b"".join(start % (one.chain.encode(), n, n) + b"k" * 900_000 + mac for n in range(20)))
     assert sum(len(found) for found in faults(tmp_path)) < 20_000
+
+
+DEAD = "20261130T170000Z-worker-0123456789ab"
+OTHER = chain_key("a2", b"another key of thirty-two bytes.")
+
+
+def journal_of(directory: Path, key: ChainKey, chain: str = DEAD) -> Path:
+    """What a process leaves that was killed at once, with one request that runs and one that has ended."""
+    segment_path(directory, chain, 1).touch()
+    made = Journal(directory / f"{chain}.journal", 4, key=key.journals, chain=chain)
+    recorder = Recorder((), monotonic_ns=time.monotonic_ns, wall_ns=time.time_ns)
+    for is_over in (False, True):
+        record = recorder.request(method="POST", route="/v1/chat/completions")
+        begin(record)
+        record.stamped("baa6d2677094", "k1", 0)
+        slot = made.take(record, Names(key, "pseudonym"))
+        if is_over:
+            record.used(100, 50, 7)
+            record.answered(200)
+            record.ended("ok")
+            made.ended(slot, record)
+    return made.path
+
+
+def recovered(directory: Path, **how: Any) -> tuple[str, list[int | None]]:
+    """What became of the journal, and the tokens of each line that came of it."""
+    with audit(directory, **how) as one:
+        until(lambda: DEAD in listed(directory).ended)
+        (told,) = [line for line in written(directory) if line["event"] == "chain.recovered"]
+        assert told["requests"] == len(requests(directory))
+        assert {line["chain"] for line in requests(directory)} <= {one.chain}
+    return told["journal"], [line.get("prompt_tokens") for line in requests(directory)]
+
+
+def test_a_journal_of_ones_own_becomes_lines(tmp_path: Path) -> None:
+    journal_of(tmp_path, KEY)
+    assert recovered(tmp_path) == ("found", [None, 100])
+
+
+def test_a_journal_under_an_earlier_key_becomes_lines(tmp_path: Path) -> None:
+    journal_of(tmp_path, OTHER)
+    assert recovered(tmp_path, earlier=(OTHER,)) == ("found", [None, 100])
+
+
+def test_a_journal_that_somebody_without_the_key_made_becomes_no_line(tmp_path: Path) -> None:
+    journal_of(tmp_path, chain_key("a1", b"whoever can write the directory."))
+    assert recovered(tmp_path) == ("unreadable", [])
+    assert verdict(tmp_path).intact, faults(tmp_path)
+
+
+def test_the_journal_of_another_chain_becomes_no_line(tmp_path: Path) -> None:
+    other = "20261130T170000Z-worker-ba9876543210"
+    journal_of(tmp_path, KEY, other).rename(tmp_path / f"{DEAD}.journal")
+    segment_path(tmp_path, other, 1).unlink()
+    segment_path(tmp_path, DEAD, 1).touch()
+    assert recovered(tmp_path) == ("unreadable", [])
+
+
+@pytest.mark.parametrize(
+    ("at", "expected"),
+    [
+        (SLOT_BYTES + 1, [None, None]),  # how it ended
+        (SLOT_BYTES + 5, [None, None]),  # its tokens
+        (SLOT_BYTES, [None, 100]),  # that it is over: a state that there is not
+        (36, [100]),  # the length of what is known
+        (100, [100]),  # what is known
+        (SLOT_BYTES + 100, [None]),
+    ],
+)
+def test_what_is_changed_in_a_journal_becomes_no_line(tmp_path: Path, at: int, expected: list[int | None]) -> None:
+    path = journal_of(tmp_path, KEY)
+    changed = bytearray(path.read_bytes())
+    changed[at] ^= 0x40
+    path.write_bytes(changed)
+    state, tokens = recovered(tmp_path)
+    assert tokens == expected
+    assert state == ("found" if at == SLOT_BYTES else "unreadable")

@@ -12,8 +12,19 @@ from pathlib import Path
 import pytest
 
 from observability.audit.files import listed
-from observability.audit.recovery import remains
-from tests.observability.audit.writing import audit, faults, files, lines_of, requests, settled, until, verdict, written
+from observability.audit.recovery import Journals, remains
+from tests.observability.audit.writing import (
+    KEY,
+    audit,
+    faults,
+    files,
+    lines_of,
+    requests,
+    settled,
+    until,
+    verdict,
+    written,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -178,10 +189,11 @@ def test_nobody_takes_what_somebody_writes_for_dead(tmp_path: Path) -> None:
 def test_what_another_one_has_found_meanwhile_is_left_to_him(tmp_path: Path) -> None:
     for _ in range(2):
         killed(tmp_path, "opened()")
-    slow = remains(tmp_path, tmp_path, "slow", time.time_ns)
+    journals = Journals(tmp_path, (KEY.journals,))
+    slow = remains(tmp_path, journals, "slow", time.time_ns)
     first = next(slow)
     quick = []
-    for found in remains(tmp_path, tmp_path, "quick", time.time_ns):
+    for found in remains(tmp_path, journals, "quick", time.time_ns):
         found.settle()
         quick.append(found.chain)
     assert quick == [chain for chain in listed(tmp_path).chains if chain != first.chain]

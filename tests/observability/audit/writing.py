@@ -13,6 +13,7 @@ import msgspec
 
 from observability.audit.audit import Audit, OnFailure
 from observability.audit.chain import ChainKey, chain_key
+from observability.audit.recovery import Journals
 from observability.audit.segments import Export, Origin
 from observability.audit.subjects import Subjects
 from observability.audit.verifying import Verdict, verify
@@ -33,6 +34,7 @@ def new_audit(
     directory: Path,
     *,
     key: ChainKey = KEY,
+    earlier: tuple[ChainKey, ...] = (),
     subjects: Subjects = "pseudonym",
     on_failure: OnFailure = "refuse",
     wall_ns: Callable[[], int] = time.time_ns,
@@ -41,7 +43,7 @@ def new_audit(
 ) -> Audit:
     """Not started yet. It writes at once, and into large files unless `writing` says otherwise."""
     usual = Writing(
-        journals=directory,
+        journals=Journals(directory, tuple(one.journals for one in (key, *earlier))),
         slots=64,
         gather_seconds=0.001,
         segment_bytes=1 << 26,
