@@ -22,6 +22,7 @@ from tests.proxy.test_server import SALTGATE, Served, serving
 
 pytestmark = pytest.mark.process
 
+MANY = 500
 SECRET = b"fedcba9876543210fedcba9876543210"
 KEYS = {"a1": chain_key("a1", SECRET)}
 TABLES = """
@@ -40,8 +41,11 @@ def key(folder: Path) -> None:
 
 
 async def load(served: Served, over: asyncio.Event) -> None:
-    """Requests one after the other, streams and others, until it is over; what is cut is asked anew."""
+    """Requests one after the other, streams and others, until it is over; what is cut is asked anew. As many a second
+    as a busy machine serves, too: the engine remembers so many only.
+    """
     while not over.is_set():
+        await asyncio.sleep(0.1 if len(served.engine.requests) < MANY else 1.0)
         try:
             await served.session.post(
                 f"{served.url}/v1/chat/completions",
