@@ -14,6 +14,7 @@ from __future__ import annotations
 import hmac
 import mmap
 import os
+import stat
 import struct
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -32,6 +33,7 @@ SLOT_BYTES: Final = 1024
 """Of one request: an issuer, a client, a scope and a model of usual length fit in half of it."""
 _ENDING: Final = struct.Struct("=BBHqqqq")  # state, outcome, status; prompt, reused and output tokens; ended at
 _LENGTH: Final = struct.Struct("=I")
+_MOST_SLOTS: Final = 1024 * 1024
 _MAC_BYTES: Final = 16
 _OPENING_MAC_AT: Final = _ENDING.size + _LENGTH.size
 _ENDING_MAC_AT: Final = _OPENING_MAC_AT + _MAC_BYTES
@@ -145,11 +147,11 @@ def left_open(path: Path, chain: str, keys: Iterable[bytes]) -> Iterator[tuple[b
     """What the journal of an ended process holds: the packed opening of each request, and how it ended where that was
     noted. Raises OSError; and ValueError, behind all that is genuine under one of the keys, where anything is not.
     """
+    if not stat.S_ISREG(path.stat().st_mode):  # to open a pipe is to wait for ever
+        raise ValueError("no file")
     seals = [_Seal(key, chain) for key in keys]
-    data = path.read_bytes()
-    is_whole = len(data) % SLOT_BYTES == 0
-    for at in range(0, len(data) - SLOT_BYTES + 1, SLOT_BYTES):
-        slot = data[at : at + SLOT_BYTES]
+    is_whole = True
+    for slot in _slots(path):
         if slot[0] == _FREE:
             continue
         packed = _genuine_opening(slot, seals)
@@ -159,6 +161,16 @@ def left_open(path: Path, chain: str, keys: Iterable[bytes]) -> Iterator[tuple[b
             yield packed, ending
     if not is_whole:
         raise ValueError("not all of it was written by who had the key")
+
+
+def _slots(path: Path) -> Iterator[bytes]:
+    """One in memory at a time, and no more than any process has: anybody may have put a file of any size there."""
+    with path.open("rb") as file:
+        for _ in range(_MOST_SLOTS):
+            slot = file.read(SLOT_BYTES)
+            if len(slot) < SLOT_BYTES:
+                return
+            yield slot
 
 
 def _genuine_opening(slot: bytes, seals: Iterable[_Seal]) -> bytes | None:

@@ -93,7 +93,7 @@ def _remains(directory: Path, journals: Journals, segments: list[Segment], writt
     journal = journals.directory / f"{chain}{JOURNAL_SUFFIX}"
 
     def settle() -> None:
-        with suppress(FileNotFoundError):
+        with suppress(OSError):  # what cannot be removed is not looked at again
             journal.unlink()
         mark_ended(directory, chain)
 
@@ -123,6 +123,7 @@ def _unwritten(
         for packed, ending in left:
             entry = recovered_entry(packed, ending, chain, now_ns)
             if entry.request_id not in written:
+                written.add(entry.request_id)
                 entries.append(content(entry))
     except FileNotFoundError:
         return entries, "missing"

@@ -231,3 +231,40 @@ def test_what_is_changed_in_a_journal_becomes_no_line(tmp_path: Path, at: int, e
     state, tokens = recovered(tmp_path)
     assert tokens == expected
     assert state == ("found" if at == SLOT_BYTES else "unreadable")
+
+
+@pytest.mark.parametrize("kind", ["fifo", "directory", "loop", "empty", "torn"])
+def test_what_is_no_journal_stops_nobody_who_recovers(tmp_path: Path, kind: str) -> None:
+    path = journal_of(tmp_path, KEY)
+    whole = path.read_bytes()
+    path.unlink()
+    match kind:
+        case "fifo":
+            os.mkfifo(path)
+        case "directory":
+            path.mkdir()
+        case "loop":
+            path.symlink_to(path)
+        case _:
+            path.write_bytes(b"" if kind == "empty" else whole[: SLOT_BYTES + 5])
+    with audit(tmp_path) as one:
+        until(lambda: DEAD in listed(tmp_path).ended)
+        request(one)
+        settled(one)
+        assert one.state().failures == 0
+
+
+def test_a_request_that_stands_twice_in_a_journal_has_one_line(tmp_path: Path) -> None:
+    path = journal_of(tmp_path, KEY)
+    path.write_bytes(path.read_bytes()[: 2 * SLOT_BYTES] * 3)
+    assert recovered(tmp_path) == ("found", [None, 100])
+
+
+def test_a_clock_that_goes_back_loses_nothing(tmp_path: Path) -> None:
+    back = iter(range(10**9))
+    with audit(tmp_path, wall_ns=lambda: time.time_ns() - next(back) * 3_600_000_000_000, segment_bytes=1500) as one:
+        for _ in range(9):
+            request(one)
+            settled(one)
+    assert verdict(tmp_path).intact, faults(tmp_path)
+    assert len(list(lines(tmp_path, KEYS, Doubtful()))) == len(written(tmp_path))
