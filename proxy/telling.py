@@ -11,8 +11,8 @@ from typing import Final
 import msgspec
 
 from observability.history.told import Told as Requests
-from proxy.app import Gate
 from proxy.channel import Told, frame
+from proxy.gate import Gate
 
 # What ended within this time before a worker is killed outright is untold.
 MOMENT_SECONDS: Final = 0.1

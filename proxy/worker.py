@@ -24,10 +24,11 @@ import uvloop
 from config.settings import Settings
 from observability.logs import configure_logs
 from observability.open_requests import OpenRequests
-from proxy.app import Gate, open_gate
+from proxy.app import open_gate
 from proxy.capacity.shares import Share
 from proxy.channel import Assignment, Cut, Listen, Order, Retire, Tell, Told, frame, read_frame
 from proxy.descriptors import raise_limit
+from proxy.gate import Gate
 from proxy.listening.acceptor import NOBODY, Acceptor
 from proxy.listening.certificate import ShownCertificate
 from proxy.listening.loads import LoadPage, Loads, open_area

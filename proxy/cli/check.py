@@ -21,7 +21,6 @@ from config.load import load
 from config.settings import Directory as DirectorySettings
 from config.settings import Issuer as IssuerSettings
 from config.settings import Settings
-from proxy.app import configured_engine
 from proxy.assurance.engines import Engine, served_by
 from proxy.cli.check_audit import audit_lines
 from proxy.cli.check_engine import replica_lines
@@ -32,6 +31,7 @@ from proxy.cli.check_redis import redis_lines
 from proxy.cli.check_sign_in import sign_in_lines
 from proxy.cli.configuration import add_configuration, tell_faults
 from proxy.cli.lines import Level, Line
+from proxy.configured import configured_engine
 from proxy.directory.connect import open_store, removal_policy
 from proxy.directory.model import Workspace, user
 from proxy.directory.snapshot import NOTHING_READ, Snapshot, read

@@ -16,11 +16,11 @@ from config.faults import printable
 from config.settings import Settings
 from observability.audit.acts import Acts, Unaccountable
 from observability.audit.entries import Act
-from proxy.app import key_ring, policy
 from proxy.cli.acts import act_on_member, changed
 from proxy.cli.command_audit import command_audit
 from proxy.cli.configuration import add_configuration, configured
 from proxy.cli.directory_show import show, shown_as_json, shown_as_text
+from proxy.configured import key_ring, policy
 from proxy.directory.changes import (
     Change,
     ChangeRefused,

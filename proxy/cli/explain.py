@@ -14,13 +14,13 @@ from config.settings import Logs as LogSettings
 from config.settings import Settings
 from observability.logs import configure_logs
 from proxy.admission import Identities
-from proxy.app import configured_engine, isolation_rules, key_ring, policy
 from proxy.assurance.engines import Engines, Replica
 from proxy.assurance.verdict import Verdict
 from proxy.cli.configuration import add_configuration, configured, tell_faults
 from proxy.cli.engine_models import ask_models
 from proxy.cli.explanation import Explanation, explain, outcome
 from proxy.cli.explanation_shown import as_json, as_text
+from proxy.configured import configured_engine, isolation_rules, key_ring, policy
 from proxy.directory.connect import open_store, open_tokens
 from proxy.directory.model import Fault
 from proxy.directory.store import StoreUnavailable

@@ -18,7 +18,8 @@ import uvloop
 from config.load import load
 from observability.logs import configure_logs
 from observability.open_requests import AREA_BYTES, OpenRequests
-from proxy.app import Gate, open_gate
+from proxy.app import open_gate
+from proxy.gate import Gate
 from proxy.memory import keep_large_blocks, settle
 from tests.bench.silent import SilentRecorder
 

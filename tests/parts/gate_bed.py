@@ -50,10 +50,11 @@ from config.settings import (
 from config.settings import Directory as DirectorySettings
 from config.settings import Logs as LogSettings
 from observability.logs import Logs, configure_logs
-from proxy.app import Gate, open_gate
+from proxy.app import open_gate
 from proxy.directory.changes import Deed, fresh_ring, import_directory
 from proxy.directory.connect import open_store, removal_policy
 from proxy.directory.model import directory_from_toml
+from proxy.gate import Gate
 from proxy.tls import listener_context
 from tests.parts.tokens import IssuerServer, TokenMint
 

@@ -14,10 +14,12 @@ import structlog
 
 from config.settings import Engine, Public, Telemetry, Timeouts
 from observability.logs import configure_logs
-from proxy.app import _running, configured_engine, open_gate, tell_ready
+from proxy.app import _running, open_gate
+from proxy.configured import configured_engine
 from proxy.demo.simulator import AT_ONCE, EngineShape, Flaws, Simulator
 from proxy.demo.simulator import Endpoint as Route
 from proxy.reception import public_url
+from proxy.states import tell_ready
 from tests.parts.gate_bed import chat, gate_bed
 from tests.parts.redis_server import RedisServer
 from tests.parts.scraped import page_of

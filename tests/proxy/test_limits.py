@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from config.settings import Capacity, EngineCapacity, Proxies, Settings
-from proxy.app import capacity, connections
 from proxy.capacity.shares import Share
+from proxy.configured import capacity, connections
 from proxy.descriptors import connections_possible
 from proxy.peers import address_of
 from proxy.relay.downstream import MOST_CONNECTIONS

@@ -12,13 +12,14 @@ from typing import Any, cast
 
 import pytest
 
-from proxy.app import LOOK_SECONDS, open_gate
+from proxy.app import open_gate
 from proxy.demo.simulator import AT_ONCE, EngineShape, Simulator
 from proxy.engines.profile import Operation
 from proxy.engines.stamp import StampedRequest
 from proxy.relay.exchange import End, Exchange
 from proxy.relay.findings import Finding, finding
 from proxy.relay.outliers import FAILURES, FIRST_SECONDS
+from proxy.states import LOOK_SECONDS
 from tests.parts.gate_bed import GateBed, chat, gate_bed
 from tests.parts.raw_engine import RawEngine, Reset, Send, json_answer
 from tests.parts.redis_server import RedisServer

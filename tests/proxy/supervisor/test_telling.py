@@ -16,8 +16,8 @@ from observability.counted import Counted
 from observability.layouts import SCOPE
 from observability.metrics import PIECE_ROWS, Metrics
 from observability.totals import Bounds, Totals
-from proxy.app import Gate
 from proxy.channel import Tell, Told, WorkerState, frame, read_frame
+from proxy.gate import Gate
 from proxy.listening.acceptor import Acceptor
 from proxy.worker import Supervision
 from tests.observability.telling import goes_up, recorder

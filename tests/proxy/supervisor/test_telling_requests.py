@@ -21,7 +21,7 @@ from proxy.channel import Told, read_frame
 from proxy.telling import Telling
 
 if TYPE_CHECKING:
-    from proxy.app import Gate
+    from proxy.gate import Gate
 
 
 @dataclass
