@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
 from weakref import ref
@@ -30,7 +31,8 @@ from proxy.identity.possession import Possession
 from proxy.identity.shown import Shown
 from proxy.isolation.ring import Ring
 from proxy.isolation.unit import Level
-from proxy.refusals import Blocked, DirectoryUnavailable, InvalidRequest, InvalidToken, NotAMember
+from proxy.kept import Kept
+from proxy.refusals import Blocked, DirectoryUnavailable, InvalidRequest, InvalidToken, NotAMember, Refusal
 from proxy.relay.downstream import Downstream
 from proxy.relay.request import Request
 from proxy.routes import find_route
@@ -359,3 +361,43 @@ async def test_it_ends_at_the_very_second_of_the_token(door: Door) -> None:
     for later in (29.999, 30.0, 30.001):
         door.now = NOW + later
         assert door.knows(asked) is (later < 30.0)
+
+
+def any_head(tokens: list[str], random: Random) -> Request:
+    """Lines that decide, in every form, order and number that a client may think of."""
+    names = ("Authorization", "authorization", "x-api-key", "API-Key", "OpenAI-Organization", "openai-project")
+    lines = []
+    for _ in range(random.randint(0, 2)):
+        token = random.choice(tokens)
+        name = random.choice((*names, "X-Saltgate-Unit", "X-Saltgate-Collection", HEADER, "DPoP", "X-Other"))
+        forms = (f"Bearer {token}", f"bearer {token}", f"DPoP {token}", f"Bearer  {token}", "Bearer", token, "")
+        scopes = ("acme", "apollo", "globex", "ares", "", "acme ", "user", "project", "handbook", "acme\tapollo")
+        shows_token = name.lower() in {"authorization", "x-api-key", "api-key"}
+        lines.append((name, random.choice(forms if shows_token else scopes)))
+    if random.random() < 0.7:
+        lines.append(("Authorization", f"Bearer {random.choice(tokens)}"))
+    base = random.choice(("", "", "/w/acme/p/apollo", "/w/acme/p/ares", "/w/globex/p/apollo", "/w/acme%0A/p/apollo"))
+    return request(lines, base + CHAT)
+
+
+async def test_whatever_came_before_a_head_is_let_in_or_refused_as_if_it_were_the_first(door: Door) -> None:
+    random = Random(1)
+    bound = door.token(cnf={"x5t#S256": base64url_digest(b"another")})
+    tokens = [door.token(), door.token("u-bob-0002"), door.token(SERVICE), bound, "sgp_" + "a" * 40, "opaque"]
+    fresh = replace(door.admissions, _kept=Kept(1))
+    known, heads = 0, [any_head(tokens[:1] if random.random() < 0.8 else tokens, random) for _ in range(300)]
+    for asked in random.choices(heads, k=900):
+        known += door.knows(asked)
+        assert await what_became(door.admissions, asked) == await what_became(fresh, asked)
+        fresh._kept.forget()
+    assert known > 100
+
+
+async def what_became(admissions: Admissions, asked: Request) -> object:
+    """As whom, and for what; or why not."""
+    route, record = find_route(asked.method, asked.target), a_record()
+    try:
+        found = admissions.known(asked, route, record) or await admissions.found(asked, route, record)
+    except Refusal as refusal:
+        return type(refusal), refusal.message
+    return found.identity, found.named, found.scope
