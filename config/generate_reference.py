@@ -130,6 +130,8 @@ def _written(value: object, form: str = "") -> str:
     match value:
         case bool():
             return str(value).lower()
+        case float() if form.startswith("duration") and value != int(value):
+            return f'"{round(value * 1000)}ms"'
         case float() if form.startswith("duration"):
             return f'"{_with_unit(value, (("h", 3600), ("m", 60), ("s", 1)))}"'
         case int() if form == "size":

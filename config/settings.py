@@ -540,6 +540,8 @@ class Metrics:
     idle: Duration = 3600.0
     # What workspaces and projects are called in metrics: by their names, or by names that only the holder of
     # `pseudonym_key` can make, the first 12 hex digits of HMAC-SHA-256(key, "WORKSPACE" or "WORKSPACE/PROJECT").
+    # Spans, log lines, the audit and the pages name scopes in clear all the same: links from a metric to traces by
+    # its workspace then find nothing.
     scope_labels: Literal["plain", "pseudonymous"] = "plain"
     pseudonym_key: SecretValue | None = None  # Required with "pseudonymous": 32 bytes or more.
     # Are metrics also sent to `[telemetry] otlp_endpoint`, all of them once an `otlp_interval`? A sum that a dead

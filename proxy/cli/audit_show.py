@@ -36,6 +36,7 @@ class Shown(msgspec.Struct, frozen=True):
     request_id: str | None = None
     issuer: str | None = None
     subject: str | None = None
+    group: str | None = None
     actor: str | None = None
     by: str | None = None
     workspace: str | None = None
@@ -44,6 +45,11 @@ class Shown(msgspec.Struct, frozen=True):
     model: str | None = None
     operation: str | None = None
     state: str | None = None
+    key_id: str | None = None
+    token_id: str | None = None
+    command: str | None = None
+    account: str | None = None
+    host: str | None = None
     prompt_tokens: int | None = None
     reused_tokens: int | None = None
     output_tokens: int | None = None
@@ -154,7 +160,6 @@ def _moment(option: str, written: str | None) -> datetime | None:
 
 def _row(one: Shown) -> str:
     scope = "/".join(name for name in (one.workspace, one.project) if name)
-    tokens = "" if one.prompt_tokens is None else f"{one.prompt_tokens}/{one.reused_tokens}/{one.output_tokens} tokens"
     words = (
         one.ts,
         one.event,
@@ -163,11 +168,24 @@ def _row(one: Shown) -> str:
         scope,
         one.unit,
         one.model,
-        tokens,
+        _tokens(one),
         one.subject or one.by,
+        one.group and f"group:{one.group}",
+        one.key_id,
+        one.token_id,
+        one.command,
+        one.account and f"{one.account}@{one.host}",
         one.request_id,
     )
     return "  ".join(word for word in words if word)
+
+
+def _tokens(one: Shown) -> str:
+    """Of the prompt, reused of them, of the answer; a dash is unknown."""
+    if one.prompt_tokens is None:
+        return ""
+    numbers = (one.prompt_tokens, one.reused_tokens, one.output_tokens)
+    return f"{'/'.join('-' if number is None else str(number) for number in numbers)} tokens"
 
 
 @dataclass(slots=True)

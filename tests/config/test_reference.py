@@ -30,3 +30,9 @@ def test_every_key_stands_in_the_reference_with_a_meaning(section: type) -> None
         headings = [line for line in lines if line.startswith("## ") and f"{field.name}]" in line]
         assert headings or rows, field.name
         assert all(len(row.split(" | ")[-1].removesuffix(" |")) > 5 for row in rows), field.name
+
+
+def test_a_default_below_a_second_is_told_as_the_file_would_have_it() -> None:
+    rows = [line for line in page().splitlines() if line.startswith("| `sync_interval` |")]
+    assert settings.Audit.__dataclass_fields__["sync_interval"].default == 0.05
+    assert [row.split(" | ")[2] for row in rows] == ['`"50ms"`']

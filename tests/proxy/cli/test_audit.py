@@ -7,13 +7,15 @@ import json
 import re
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from observability.record import Recorder
 from proxy.cli import audit as command
-from tests.observability.audit.writing import audit, files, lines_of, request, settled, verdict
+from tests.observability.audit.writing import audit, begin, files, go_up, lines_of, request, settled, verdict
 
 KEY_BYTES = b"0123456789abcdef0123456789abcdef"
 
@@ -169,6 +171,22 @@ def test_a_person_reads_a_line_a_record_and_no_terminal_obeys_it(auditor: Audito
     shown = auditor.runs("show").out
     assert "\x1b" not in shown
     assert "request.refused  refused  blocked  acme/apollo" in shown
+
+
+def test_a_person_reads_what_is_unknown_as_a_dash(auditor: Auditor) -> None:
+    with (
+        audit(auditor.directory, subjects="plain") as one,
+        Recorder((one,), monotonic_ns=time.monotonic_ns, wall_ns=time.time_ns).request(
+            method="POST", route="/x"
+        ) as record,
+    ):
+        begin(record)
+        go_up(one, record)
+        record.used(11, None, 7)
+        record.answered(200)
+    shown = auditor.runs("show").out
+    assert "  100/50/7 tokens  " in shown
+    assert "  11/-/7 tokens  " in shown
 
 
 @pytest.mark.parametrize("words", [["verify"], ["show"], ["verify", "--directory", "x"], ["verify", "--key", "a1=k"]])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import getpass
 import os
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from observability.audit.chain import ChainKey, chain_key
 from observability.audit.subjects import pseudonym
 from observability.audit.verifying import verify
+from proxy.cli import audit
 from tests.observability.audit.writing import written
 from tests.proxy.cli.place import ISSUER, Place
 
@@ -51,6 +53,20 @@ def test_an_import_tells_what_it_changed_and_who_ran_it(audited: Place) -> None:
     opened = written(audited.folder / "audit")[0]
     assert (opened["event"], opened["role"], opened["command"]) == ("chain.opened", "command", "directory import")
     assert opened["account"] == getpass.getuser() or os.getuid() == 0
+
+
+def test_a_person_reads_which_command_it_was_whose_and_on_whom(
+    audited: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert audited.directory("grant", "acme/apollo", "group:ops").code == 0
+    parser = argparse.ArgumentParser()
+    audit.add_arguments(parser)
+    capsys.readouterr()
+    assert audit.run(parser.parse_args(["show", "-c", str(audited.configuration)])) == 0
+    shown = capsys.readouterr().out
+    opened = next(line for line in written(audited.folder / "audit") if line.get("command") == "directory grant")
+    assert f"  chain.opened  directory grant  {opened['account']}@{opened['host']}\n" in shown
+    assert "  directory.granted  done  acme/apollo  group:ops\n" in shown
 
 
 def test_each_act_is_told_twice_and_looking_is_none(audited: Place) -> None:
