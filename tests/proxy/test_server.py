@@ -139,15 +139,18 @@ async def serving(
     stdout: int | None = None,
     environment: Mapping[str, str] | None = None,
     limit: str = "10s",
+    engine_url: str | None = None,
+    issuer_server: IssuerServer | None = None,
 ) -> AsyncIterator[Served]:
     """`more` are further lines of `[public]`, `tables` whole sections, in which `{issuer}` is the issuer; `document` is
-    the directory. By default it listens on a free port and all output goes to `log`.
+    the directory. By default it listens on a free port and all output goes to `log`. With `engine_url` that is its
+    engine, and the simulator is asked nothing. People sign in at `issuer_server`.
     """
-    mint = TokenMint()
+    mint = TokenMint() if issuer_server is None else issuer_server.mint
     public, admin = free_port(), free_port()
     async with (
         Simulator(shape or EngineShape(pace=AT_ONCE)) as engine,
-        IssuerServer(mint) as issuer,
+        issuer_server or IssuerServer(mint) as issuer,
         aiohttp.ClientSession() as session,
     ):
         (folder / "key").write_bytes(KEY.value)
@@ -163,7 +166,7 @@ listen = "{listen or f"127.0.0.1:{public}"}"
 listen = "127.0.0.1:{admin}"
 [[engines]]
 name = "main"
-urls = ["{engine.url}"]
+urls = ["{engine_url or engine.url}"]
 [[issuers]]
 issuer = "{mint.issuer}"
 audiences = ["saltgate"]
