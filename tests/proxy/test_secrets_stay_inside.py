@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-import signal
+from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,15 +16,16 @@ from config.secret import Secret
 from config.settings import Telemetry
 from proxy.demo.simulator import AT_ONCE, EngineShape, Fault, FaultKind, Simulator
 from proxy.demo.simulator.received import Received
-from tests.parts.assertions import SECRET, SERVICE, front
+from tests.parts.assertions import SECRET, front
 from tests.parts.canaries import Canaries
-from tests.parts.gate_bed import DIRECTORY, KEY, gate_bed
+from tests.parts.gate_bed import DIRECTORY, KEY, chat, gate_bed
 from tests.parts.otlp_sink import OtlpSink
+from tests.parts.raw_engine import RawEngine, Send, json_answer
 from tests.parts.redis_server import RedisServer
 from tests.parts.scraped import page_of
 from tests.parts.tokens import TokenMint
 from tests.proxy.telling_requests import Telling, Telltale, answered
-from tests.proxy.test_server import serving
+from tests.proxy.test_audit import settings as audit_settings
 
 pytestmark = pytest.mark.slow
 
@@ -45,8 +47,8 @@ class Told:
         """Sends every telling request. Each good one must be served and each bad one refused, or it told nothing."""
         unexpected = []
         for telling in Telltale(mint, self.credentials, self.contents).requests():
-            answer = await self._ask(port, telling)
-            if telling.status is not None and not _has_status(answer, telling):
+            answer = await self.ask(port, telling)
+            if not has_status(answer, telling):
                 unexpected.append((telling.name, answer[:120]))
         assert not unexpected
 
@@ -54,18 +56,19 @@ class Told:
         """A good request for each way in which an engine can fail it."""
         for kind in FaultKind:
             engine.faults.add(Fault(kind))
-            await self._ask(port, Telling(kind.value, Telltale(mint, self.credentials, self.contents).one(), None))
+            await self.ask(port, Telling(kind.value, Telltale(mint, self.credentials, self.contents).one(), None))
             engine.faults.clear()
 
-    async def _ask(self, port: int, telling: Telling) -> bytes:
+    async def ask(self, port: int, telling: Telling) -> bytes:
         answer = await answered(port, telling)
         self.answers += answer
         self.sent += 1
         return answer
 
 
-def _has_status(answer: bytes, telling: Telling) -> bool:
-    return answer.startswith(f"HTTP/1.1 {telling.status} ".encode())
+def has_status(answer: bytes, telling: Telling) -> bool:
+    """Whether it was answered as it should be."""
+    return telling.status is None or answer.startswith(f"HTTP/1.1 {telling.status} ".encode())
 
 
 def secrets_of_ours(told: Told, received: Iterable[Received]) -> None:
@@ -126,42 +129,39 @@ async def test_nothing_that_a_caller_shows_comes_out_of_a_gate_anywhere(
     told.contents.check(written | output)
 
 
-FRONT = f"""
-[[fronts]]
-name = "webui"
-issuer = "{{issuer}}"
-subject = "{SERVICE}"
-workspaces = ["acme"]
-secret = {{{{ file = "front" }}}}
-[telemetry]
-otlp_endpoint = "OTLP"
-[logs]
-level = "debug"
-"""
-
-
-@pytest.mark.process
-async def test_nothing_that_a_caller_shows_comes_out_of_a_served_gate_from_its_start_to_its_end(
-    redis: RedisServer, tmp_path: Path
-) -> None:
-    (tmp_path / "front").write_bytes(SECRET)
-    told = Told(Canaries(), Canaries())
+async def test_nothing_of_an_image_comes_out_but_at_the_engine(redis: RedisServer, tmp_path: Path) -> None:
+    contents = Canaries()
+    picture = b64encode(b"GIF89a" + contents.new("image").encode()).decode()
+    said: list[dict[str, object]] = [
+        {"type": "text", "text": contents.new("what is said of it")},
+        {"type": "image_url", "image_url": {"url": f"data:image/gif;base64,{picture}"}},
+    ]
+    quoted = json_answer(json.dumps({"error": {"message": said}}).encode(), "400 Bad Request")
     async with OtlpSink() as sink:
-        tables = FRONT.replace("OTLP", sink.url)
-        async with serving(redis, tmp_path, workers=2, tables=tables, document=PEOPLE) as served:
-            await served.until("/readyz", 200)
-            served.engine.requests.clear()
-            await told.tell(served.mint, int(served.url.rpartition(":")[2]))
-            await told.tell_a_broken_engine(served.mint, int(served.url.rpartition(":")[2]), served.engine)
-            pages = b""
-            for page in ("/metrics", "/healthz", "/readyz"):
-                async with served.session.get(served.admin + page) as answer:
-                    pages += await answer.read()
-            secrets_of_ours(told, served.engine.requests)
-            served.process.send_signal(signal.SIGTERM)
-            assert await served.ended() == 0
-            written = {"all output": served.log.read_bytes(), "pages": pages, "spans": b"\n".join(sink.raw)}
-            engine = up(served.engine.requests)
-    assert written["all output"].count(b"request.completed") > told.sent // 2
-    told.credentials.check(written | {"answers": told.answers, "engine": engine})
-    told.contents.check(written)
+        async with (
+            RawEngine([Send(quoted)]) as engine,
+            gate_bed(
+                redis.settings(),
+                [engine.url],
+                tmp_path,
+                proof="off",
+                models=("tiny",),
+                media=True,
+                telemetry=Telemetry(otlp_endpoint=sink.url),
+                audit=audit_settings(tmp_path / "audit"),
+            ) as bed,
+        ):
+            for parts in (said, [*said, said[1] | {"image_url": {"url": f"data:image/gif;base64,!{picture}"}}]):
+                status, _, body = await bed.post(document=chat() | {"messages": [{"role": "user", "content": parts}]})
+                assert status == 400, body
+            assert len(engine.requests) == 1
+            (known,) = {bytes(found) for found in _IDENTITY.findall(engine.requests[0].body)}
+            contents.known("its identity", known.decode())
+            await bed.completed(2)
+            metrics = page_of(bed.gate.metrics).encode()
+        audit = b"".join(path.read_bytes() for path in (tmp_path / "audit").iterdir() if path.is_file())
+        spans = b"".join(sink.raw)
+        contents.check({"log": bed.log.read_bytes(), "spans": spans, "metrics": metrics, "audit": audit})
+
+
+_IDENTITY = re.compile(rb'"uuid":"([0-9a-f]{64})"')
