@@ -420,7 +420,7 @@ class TestSecrets:
 
     def test_no_other_file_of_the_composition_holds_a_secret(self) -> None:
         for path in COMPOSE.rglob("*"):
-            if path.is_file() and path.parent.name not in ("secrets", "__pycache__"):
+            if path.is_file() and path.suffix != ".png" and path.parent.name not in ("secrets", "__pycache__"):
                 text = re.sub(r"--hash=sha256:\w+", "", path.read_text())
                 assert "PRIVATE KEY" not in text, path
                 words = re.findall(r"(?<![\w./-])[A-Za-z0-9_+/-]{40,}(?![\w./-])", text)

@@ -143,6 +143,7 @@ class GateBed:
 
     def lines(self) -> list[dict[str, object]]:
         """The log so far, a line each. A request's line may come after its answer: see completed."""
+        self.gate.entrance.recorder.tell()  # requests are told of some milliseconds after they ended
         sink = self.logs._sink
         while sink._lines or sink._being_written:  # lines gather for a moment before they are written
             time.sleep(0.001)
