@@ -41,6 +41,7 @@ saltgate_active_streams{model="b"} 3
 saltgate_waiting_requests{engine="a"} 1
 saltgate_requests_total{outcome="ok"} 7
 saltgate_engine_up{engine="a"} 1
+saltgate_queue_wait_seconds_count{model="a"} 4
 """
     assert under_way(page) == {"saltgate_active_streams": 5.0, "saltgate_waiting_requests": 1.0}
 

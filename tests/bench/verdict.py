@@ -17,7 +17,8 @@ _MORE_TASKS: Final = 2
 
 _SAMPLE: Final = re.compile(r"(?P<name>[a-zA-Z_:][\w:]*)(?:\{.*\})? (?P<value>\S+)(?: .*)?")
 # Gauges of what is under way.
-_UNDER_WAY: Final = re.compile(r"saltgate_\w*(active|waiting|queue|outstanding|in_flight)\w*")
+# A histogram of waits counts those that are over.
+_UNDER_WAY: Final = re.compile(r"saltgate_(?!\w*_seconds)\w*(active|waiting|queue|outstanding|in_flight)\w*")
 
 
 @dataclass(frozen=True, slots=True)
