@@ -72,7 +72,10 @@ async def leave_stream(bed: GateBed, client: GoneClient) -> None:
 
 async def leave_before_head(bed: GateBed, client: GoneClient) -> None:
     await client.send(post(PATH, chat(), bed.headers()))
-    await asyncio.sleep(0.01)
+    # While a connection is being made, uvloop itself leaves a cycle of its transport and our protocol.
+    async with asyncio.timeout(5):
+        while not bed.gate.gateway.relay.open_exchanges:
+            await asyncio.sleep(0.001)
     client.leave_by_fin()
 
 
