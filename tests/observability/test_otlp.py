@@ -202,6 +202,7 @@ def test_of_an_answer_without_end_only_the_beginning_is_read() -> None:
     assert MOST_ANSWER_BYTES <= 64 * 1024
 
 
+@pytest.mark.slow
 def test_what_could_not_be_taken_in_the_moment_is_sent_again_but_not_while_nothing_is_taken() -> None:
     answers = iter([answer("503 Later"), answer("200 OK")])
     with RawCollector(lambda connection: connection.sendall(next(answers, answer("503 Later")))) as raw:

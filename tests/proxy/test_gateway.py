@@ -515,6 +515,7 @@ async def test_a_directory_that_was_never_read_is_503_and_no_403(tmp_path: Path)
         assert not [received for received in engine.requests if b"Hello" in received.body]
 
 
+@pytest.mark.slow
 async def test_while_the_directory_is_away_known_memberships_serve(own_redis: RedisServer, tmp_path: Path) -> None:
     async with bed_and_engine(own_redis, tmp_path) as (bed, _):
         own_redis.stop()
@@ -526,6 +527,7 @@ async def test_while_the_directory_is_away_known_memberships_serve(own_redis: Re
         own_redis.start()
 
 
+@pytest.mark.slow
 async def test_a_stale_directory_is_503_with_a_retry(own_redis: RedisServer, tmp_path: Path) -> None:
     directory = own_redis.settings(max_stale=1.5)
     async with Simulator(SHAPE) as engine, gate_bed(directory, [engine.url], tmp_path) as bed:
@@ -536,6 +538,7 @@ async def test_a_stale_directory_is_503_with_a_retry(own_redis: RedisServer, tmp
         await _until_status(bed, 200)
 
 
+@pytest.mark.slow
 async def test_a_ring_that_is_missing_or_names_a_key_that_is_not_configured_is_503(
     redis: RedisServer, tmp_path: Path
 ) -> None:

@@ -232,6 +232,7 @@ def test_the_oldest_endings_of_an_issuer_that_has_too_many_become_one_of_its_own
     assert not left.has_ended(replace(ALICE, session="other", issued_at=wide.at + 1.0))
 
 
+@pytest.mark.slow
 async def test_a_flood_of_endings_is_bounded_and_forgets_none(redis: RedisServer, tmp_path: Path) -> None:
     store = RedisStore(redis.settings())
     await store.change(import_directory(DIRECTORY, fresh_ring("k1", now=1_700_000_000)))

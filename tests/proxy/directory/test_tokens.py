@@ -277,6 +277,7 @@ async def test_a_place_that_is_away_is_our_fault(tmp_path: Path) -> None:
         await tokens.close()
 
 
+@pytest.mark.slow
 async def test_a_frozen_redis_is_waited_for_a_second_at_most(own_redis: RedisServer) -> None:
     tokens = RedisTokens(own_redis.settings())
     assert await tokens.find("00000000") is None

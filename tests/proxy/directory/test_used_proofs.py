@@ -83,6 +83,7 @@ async def test_where_redis_is_away_nobody_can_know(tmp_path: Path) -> None:
             await used.first_use(Proof("a", NOW))
 
 
+@pytest.mark.slow
 async def test_where_redis_does_not_answer_nobody_can_know(own_redis: RedisServer) -> None:
     async with workers(own_redis.settings(), 1) as (used,):
         assert await used.first_use(Proof("a", NOW))

@@ -278,6 +278,7 @@ uvloop.run(main())
 """
 
 
+@pytest.mark.slow
 async def test_a_listener_without_descriptors_for_those_who_come_does_not_spin() -> None:
     """What `Front` never lets happen by its limit may come from elsewhere: then the loop closes who comes."""
     process = await asyncio.create_subprocess_exec(

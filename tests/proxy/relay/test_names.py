@@ -111,6 +111,7 @@ async def test_a_name_that_moves_is_followed_by_the_next_connection() -> None:
         pool.close()
 
 
+@pytest.mark.slow
 async def test_every_address_of_a_name_is_tried_one_that_refuses_and_one_that_is_deaf() -> None:
     async with RawEngine(GOOD, listen=("127.0.0.4", 0)) as engine:
         with deaf_at("127.0.0.3", engine.port):

@@ -283,6 +283,7 @@ async def test_a_client_that_does_not_read_stops_the_engine_and_gets_every_byte_
     await on(redis, tmp_path, engine, use)
 
 
+@pytest.mark.slow
 async def test_a_client_that_never_reads_is_cut_after_the_stall_limit(redis: RedisServer, tmp_path: Path) -> None:
     flood = [Send(chunk(b": " + b"x" * 65_000 + b"\n\n")) for _ in range(1000)]
     engine = RawEngine((Send(STREAM_HEAD), *flood, WaitForPeer()))
@@ -411,6 +412,7 @@ async def test_pipelined_requests_are_answered_in_order_on_one_connection(redis:
     await on(redis, tmp_path, engine, use)
 
 
+@pytest.mark.slow
 async def test_a_client_that_expects_100_is_told_to_go_on_only_when_it_is_admitted(
     redis: RedisServer, tmp_path: Path
 ) -> None:
@@ -430,6 +432,7 @@ async def test_a_client_that_expects_100_is_told_to_go_on_only_when_it_is_admitt
     await on(redis, tmp_path, RawEngine((Send(json_answer(ANSWER)),)), use)
 
 
+@pytest.mark.slow
 async def test_a_body_over_the_limit_is_refused_before_it_has_arrived(redis: RedisServer, tmp_path: Path) -> None:
     async def use(bed: GateBed) -> None:
         head = post("/v1/chat/completions", {}, bed.headers() | {"Content-Length": str(2**40)}).partition(b"{")[0]

@@ -233,6 +233,7 @@ async def test_a_client_that_leaves_a_stream_is_recorded_with_what_it_had(redis:
     await on(redis, tmp_path, engine, use)
 
 
+@pytest.mark.slow
 async def test_the_wait_for_an_upload_is_no_part_of_the_time_to_the_first_token(
     redis: RedisServer, tmp_path: Path
 ) -> None:

@@ -93,6 +93,7 @@ async def of_nobody() -> None:
     await telling.follow()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("story", [of_a_burst, of_nobody])
 def test_on_the_loop_of_a_worker(story: Any) -> None:
     made: Coroutine[Any, Any, None] = story()
