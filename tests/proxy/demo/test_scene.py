@@ -56,6 +56,7 @@ async def test_without_a_gate_the_stranger_reuses_too_so_the_table_shows_a_borde
     assert stranger.reused > 0.9 * stranger.prompt_tokens
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("member", ["content", "reasoning", "reasoning_content"])
 async def test_the_first_token_is_the_first_that_is_said_or_thought_not_the_role(member: str) -> None:
     script = streamed(delta(role="assistant", content=""), Sleep(0.2), delta(**{member: "Hm"}), Sleep(0.5))

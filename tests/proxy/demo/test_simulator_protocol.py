@@ -128,6 +128,7 @@ async def test_completions_interleave_prompts_and_samples(client: openai.AsyncOp
     assert texts == [choice.text for choice in whole.choices]
 
 
+@pytest.mark.slow
 async def test_responses_stream_typed_numbered_events_to_completed(client: openai.AsyncOpenAI) -> None:
     whole = await client.responses.create(model="tiny", input=LONG, extra_body={"cache_salt": "one"})
     events = [

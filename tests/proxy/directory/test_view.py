@@ -214,6 +214,7 @@ async def test_a_malformed_record_is_told_once_and_the_view_lives(redis: RedisSe
     await writer.close()
 
 
+@pytest.mark.slow
 async def test_the_snapshot_is_the_same_object_while_nothing_changes(redis: RedisServer) -> None:
     store = await filled(redis)
     async with open_view(store, max_stale=60) as view:

@@ -180,6 +180,7 @@ def test_the_limit_is_on_what_is_looked_at() -> None:
     assert texts(request, limit_bytes=1000) is Unseen.OVER_LIMIT
 
 
+@pytest.mark.slow
 def test_very_many_strings_are_over_the_limit() -> None:
     value = {"a": ["x"] * MAX_TEXTS}
     call = {"type": "tool_use", "id": "1", "name": "n", "input": value}

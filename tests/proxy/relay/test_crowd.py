@@ -246,6 +246,7 @@ async def test_a_connection_that_never_sends_anything_is_closed() -> None:
         assert await closed(client)
 
 
+@pytest.mark.slow
 async def test_a_head_that_trickles_is_cut_though_each_byte_comes_soon() -> None:
     crowd = Crowd(MANY, of_one_address=MANY)
     async with listener(crowd, request_seconds=0.5) as (_, port, _), GoneClient(port) as client:

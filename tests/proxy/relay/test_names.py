@@ -120,6 +120,7 @@ async def test_every_address_of_a_name_is_tried_one_that_refuses_and_one_that_is
             pool.close()
 
 
+@pytest.mark.slow
 async def test_all_addresses_together_have_the_time_of_one_connection() -> None:
     with deaf_at("127.0.0.3", 18765):
         pool = pool_by(Names(*["127.0.0.3"] * 20), 18765, connect_seconds=0.5)

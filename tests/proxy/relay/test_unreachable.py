@@ -205,6 +205,7 @@ async def test_an_engine_behind_a_unix_socket_that_takes_no_connection_is_a_503(
         await check_refusal(bed, words[place])
 
 
+@pytest.mark.slow
 async def test_an_engine_that_refuses_the_connection_is_a_503(redis: RedisServer, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         url = f"http://127.0.0.1:{closed.getsockname()[1]}"

@@ -95,6 +95,7 @@ def _twice() -> web.StreamResponse:
     return web.Response(text='{"resource": "a", "resource": "b", "issuer": "a", "issuer": "b"}')
 
 
+@pytest.mark.slow
 async def test_an_answer_that_does_not_end_is_not_waited_for(rogue: Rogue, asking: Web) -> None:
     rogue.instead[METADATA_PATH] = lambda: web.Response(body=_drip(), content_type="application/json")
     async with asyncio.timeout(2):
