@@ -73,6 +73,8 @@ class Replica:
         self._new_pool = new_pool
         self.pool = new_pool()
         self.reachable = False
+        # Whether it was ever asked and proven to the end, with whatever result, or could not be reached.
+        self.tried = False
         self.models: tuple[Model, ...] = ()
         self.findings: dict[Operation, Finding] = {}
         self.media: Finding = MEDIA_NOT_PROBED
@@ -106,6 +108,10 @@ class Replica:
         )
         return probed and any(finding.allows("strict") for finding in self.findings.values())
 
+    def may_be_used(self, proof: Literal["strict", "warn", "off"], profile: Profile) -> bool:
+        """Whether it may take requests now, at one endpoint at least."""
+        return self.reachable and (proof != "strict" or self.settled(profile))
+
     def suspend(self) -> None:
         """Nothing is known any more of what answers at this address."""
         if self.findings:
@@ -138,6 +144,16 @@ class Engine:
         if self.models is None:
             return told
         return {model: told.get(model, Model(model, base=True)) for model in sorted(self.models)}
+
+    @property
+    def may_be_used(self) -> bool:
+        """Whether a replica of it may take requests now."""
+        return any(replica.may_be_used(self.proof, self.profile) for replica in self.replicas)
+
+    @property
+    def tried(self) -> bool:
+        """Whether all its replicas were tried, so that no better is to be had soon by waiting for it."""
+        return all(replica.tried for replica in self.replicas)
 
     def patience_with(self, model: str) -> Patience:
         return self.model_patience.get(model, self.patience)
@@ -196,12 +212,12 @@ class Engines:
 
     @property
     def ready(self) -> bool:
-        """Whether at least one replica may take requests now."""
-        return any(
-            replica.reachable and (engine.proof != "strict" or replica.settled(engine.profile))
-            for engine in self.engines
-            for replica in engine.replicas
-        )
+        """Whether at least one engine may take requests now, and each of the others may, too, or was tried since the
+        start. So nobody is let in while the proof of his engine is under way, and an engine that is away, or comes
+        again later, takes no other's requests from it.
+        """
+        usable = [engine.may_be_used for engine in self.engines]
+        return any(usable) and all(may or engine.tried for may, engine in zip(usable, self.engines, strict=True))
 
     def models(self, scope: Scope) -> Sequence[str]:
         """What this scope may use and an engine serves. Raises EngineUnavailable while no engine has told anything."""
@@ -286,6 +302,7 @@ class Engines:
                     await self._hold(engine, replica, held)
             except EngineUnreachable as error:
                 why = str(error)
+            replica.tried = True
             _log.warning("engine.lost", engine=engine.name, replica=str(replica.pool.address), why=why)
             if loop.time() - began > LONGEST_PAUSE_SECONDS:
                 pause = SHORTEST_PAUSE_SECONDS
@@ -355,6 +372,7 @@ class Engines:
                 await self._prove_once(engine, replica, held, prover)
             except EngineUnreachable as error:
                 _log.warning("engine.probe_failed", engine=engine.name, replica=address, why=str(error))
+            replica.tried = True
             done = replica.settled(engine.profile) and DISTURBED not in (*replica.findings.values(), replica.media)
             # Not in step with the other workers, whose probes would come between in the engine's counters.
             await asyncio.sleep((self._again_seconds if done else pause) * random.uniform(0.8, 1.2))  # noqa: S311

@@ -179,6 +179,58 @@ async def test_before_the_first_proof_strict_refuses() -> None:
         assert "not been probed" in refusal(engines).message
 
 
+# Ready: nobody is let in while it is not known yet what his engine may take.
+
+SLOW = EngineShape(pace=Pace(prefill_tokens_per_second=1000.0))  # a proof takes seconds
+
+
+@pytest.mark.parametrize("other", ["off", "warn", "strict"])
+async def test_it_is_not_ready_before_each_engine_is_proven_though_another_may_take_requests(other: Proof) -> None:
+    async with Simulator(SLOW) as slow, Simulator(SHAPE) as quick:
+        first, second = engine_at(slow.url), engine_at(quick.url, name="second", proof=other)
+        async with following(first, second) as engines:
+            await until(lambda: second.may_be_used)
+            assert not engines.ready
+            await until(lambda: engines.ready)
+            assert first.may_be_used
+
+
+@pytest.mark.parametrize("proof", ["off", "strict"])
+async def test_an_engine_that_is_away_or_fails_its_proof_holds_no_other_back(proof: Proof) -> None:
+    async with Simulator(SHAPE) as sound, Simulator(LEAKY) as flawed:
+        async with Simulator(SHAPE) as gone:
+            away = engine_at(gone.url, name="away")
+        second = engine_at(sound.url, name="second", proof=proof)
+        async with following(away, engine_at(flawed.url, name="leaky"), second) as engines:
+            await until(lambda: engines.ready)
+            assert not away.may_be_used
+
+
+async def test_where_every_engine_was_tried_and_none_may_be_used_it_is_not_ready() -> None:
+    async with Simulator(LEAKY) as flawed, following(engine := engine_at(flawed.url)) as engines:
+        await until(lambda: engine.tried)
+        assert not engines.ready
+
+
+async def test_an_engine_that_begins_anew_takes_no_other_from_its_callers() -> None:
+    """Else one engine's restart would take every gate out of its load balancer at once."""
+    async with Simulator(SLOW) as slow, Simulator(SHAPE) as sound:
+        first, second = engine_at(slow.url), engine_at(sound.url, name="second")
+        async with following(first, second) as engines:
+            await until(lambda: engines.ready)
+            first.replicas[0].suspend()
+            assert not first.may_be_used
+            assert engines.ready
+
+
+async def test_a_replica_that_is_being_proven_holds_its_engine_back_only_where_no_other_may_be_used() -> None:
+    async with Simulator(SLOW) as slow, Simulator(SHAPE) as quick:
+        engine = engine_at(slow.url, quick.url)
+        async with following(engine) as engines:
+            await until(lambda: engines.ready)
+            assert not engine.tried
+
+
 # Verdicts that are lost and won again.
 
 
