@@ -1,7 +1,7 @@
 """What happened, told to operators and auditors: one record a request, and everything else made of it.
 
 Start at `record.py` (what the gate says of one request, closed exactly once), then `definitions.md` (what each measure
-means) and `names.py` (every name that leaves the process). A `Recorder` tells its observers:
+means) and `names.py` (every name that leaves the process). `recorder.py` tells the observers:
 
     metrics     what is counted;  totals, exposition, otlp_metrics  the sums of all workers, and how they are told
     telemetry   spans, made of the record at its end;  spans, genai  their names

@@ -55,9 +55,6 @@ class Logs:
         logging.root.addHandler(self._foreign)
         logging.root.setLevel(logging.WARNING)
 
-    def sent(self, record: Record) -> None:
-        """Nothing: a request has one line, at its end."""
-
     def finished(self, record: Record) -> None:
         """Writes the request's line.
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from observability import families
 from observability.counted import Counted, Exemplar, Row, Rows, State
-from observability.families import MODEL_BUCKETS, SCOPE_BUCKETS, STAGE_BUCKETS, TOKEN_BUCKETS, Family
+from observability.families import Family
 from observability.layouts import MODEL, OWN, SCOPE, Labels, Layout, Number
 from observability.names import (
     ISOLATION_CHECKS,
@@ -32,7 +32,6 @@ from observability.names import (
     ProofState,
 )
 from observability.record import Record
-from observability.rhythm import GAP_BUCKETS, Rhythm
 
 # What a worker holds until it is asked, at most; what is over it is counted under `__other__`. A scope's row takes half
 # a kilobyte, a model's six.
@@ -92,36 +91,39 @@ class Metrics:
 
         A scrape before its end must see them: Prometheus takes the first value of a series for no increase.
         """
-        model = self._model_key(record)
-        self._scope_key(record, model[0])
+        model = self._model_key(record.model or "")
+        self._scope_key(record.workspace, record.project, model[0])
         if record.stream:
-            self._opened(record, 1)
+            self._opened(record.model or "", 1)
 
     def finished(self, record: Record) -> None:
         """The request counts, once, under what was confirmed of it."""
         outcome: Outcome = record.outcome or "gate_error"
-        model_key = self._model_key(record)
-        scope_key = self._scope_key(record, model_key[0])
+        model_key = self._model_key(record.model or "")
+        scope_key = self._scope_key(record.workspace, record.project, model_key[0])
         scope, model = self._scopes[scope_key], self._models[model_key]
         scope[_REQUESTS[outcome]] += 1
         if record.refusal_code is not None:
             self._count(families.REFUSALS, _one_of(REFUSAL_CODES, record.refusal_code))
         for rule in record.narrowed_by:
             self._count(families.RULE_MATCHES, _one_of(self._rules, rule))
-        stages = record.stages
-        for stage, seconds in stages.items():
-            _observe(model, _OVERHEAD[stage], STAGE_BUCKETS, seconds)
-        if "queue" in stages:
-            _observe(model, _QUEUE_WAIT, MODEL_BUCKETS, stages["queue"])
+        times: _Times = [(_STAGE[stage], seconds) for stage, seconds in record.stages.items()]
+        if "queue" in record.stages:
+            times.append((_QUEUE_WAIT, record.stages["queue"]))
         if record.sent_ns is None or record.operation in OPERATIONS_WITHOUT_USAGE:
+            _observe(model, times)
             return
-        _observe(model, _DURATION[outcome], MODEL_BUCKETS, record.duration_seconds)
+        examples: _Times = [(_DURATION[outcome], record.duration_seconds)]
         if record.stream:
-            self._opened(record, -1)
+            self._opened(record.model or "", -1)
+            times.append((_RELAY, record.relay_seconds))
+            examples += _stream_times(record)
             _count_stream(record, outcome, scope, model)
+        _observe(model, times)
+        _observe(model, examples)
         _count_tokens(record, outcome, scope, model)
         if self._traced(record):
-            self._exemplify(record, outcome, scope_key, model_key)
+            self._exemplify(record, scope_key, model_key, examples)
 
     def engine_up(self, engine: str, replica: str, up: bool) -> None:
         """Whether this worker may use the replica now."""
@@ -216,7 +218,7 @@ class Metrics:
 
     def loop_lag(self, seconds: float, latest: float) -> None:
         """So late came the event loop just now; `latest` is the latest of about a minute."""
-        _observe(self._row(families.EVENT_LOOP_LAG), 0, STAGE_BUCKETS, seconds)
+        _observe(self._row(families.EVENT_LOOP_LAG), [(_LAG, seconds)])
         self._set(families.EVENT_LOOP_LAG_MAX, (), latest)
 
     def told(self) -> Iterator[Counted]:
@@ -244,28 +246,17 @@ class Metrics:
         for model, streams in self._streams.items():
             yield State(families.ACTIVE_STREAMS.name, (model,), streams)
 
-    def _exemplify(self, record: Record, outcome: Outcome, scope: Labels, model: Labels) -> None:
+    def _exemplify(self, record: Record, scope: Labels, model: Labels, times: _Times) -> None:
         """The request as an example of the buckets that it was counted in."""
-
-        def is_example(labels: Labels, at: int, buckets: tuple[float, ...], seconds: float | None) -> None:
-            if seconds is None:
-                return
-            at += bisect_left(buckets, seconds)
-            known = self._exemplars_of(labels)
-            if at not in known:  # the first of each look is as good as any
-                known[at] = Exemplar(at, f"{record.trace_id:032x}", seconds, record.wall_ns(record.ended_ns) / 1e9)
-
-        is_example(model, _DURATION[outcome], MODEL_BUCKETS, record.duration_seconds)
-        if not record.stream:
-            return
-        is_example(model, _UPSTREAM, MODEL_BUCKETS, record.upstream_time_to_first_token_seconds)
-        if record.first_token_kind is not None:
-            first = record.time_to_first_token_seconds
-            is_example(scope, _FIRST, SCOPE_BUCKETS, first)
-            is_example(model, _MODEL_FIRST[record.first_token_kind], MODEL_BUCKETS, first)
-            is_example(model, _CONTENT, MODEL_BUCKETS, record.time_to_first_visible_seconds)
-            is_example(model, _EACH, TOKEN_BUCKETS, record.seconds_per_output_token)
-            is_example(model, _LARGEST_GAP, GAP_BUCKETS, record.largest_gap_seconds)
+        first = record.time_to_first_token_seconds if record.stream else None
+        for labels, examples in ((scope, [(_FIRST, first)]), (model, times)):
+            for (begin, buckets, _), seconds in examples:
+                if seconds is None:
+                    continue
+                at = begin + bisect_left(buckets, seconds)
+                known = self._exemplars_of(labels)
+                if at not in known:  # the first of each look is as good as any
+                    known[at] = Exemplar(at, record.trace_id, seconds, record.wall_ns(record.ended_ns) / 1e9)
 
     def _exemplars_of(self, labels: Labels) -> dict[int, Exemplar]:
         found = self._exemplars.get(labels)
@@ -275,28 +266,26 @@ class Metrics:
                 self._exemplars[labels] = found
         return found
 
-    def _scope_key(self, record: Record, model: str) -> Labels:
+    def _scope_key(self, workspace: str | None, project: str | None, model: str) -> Labels:
         """The labels under which the request counts; its row is there."""
-        scoped = record.workspace is not None and record.project is not None
-        key = (record.workspace or "", record.project or "", model) if scoped else ("", "", model)
+        key = ("", "", model) if workspace is None or project is None else (workspace, project, model)
         if key not in self._scopes:
             if len(self._scopes) >= self._most_scopes:
                 key = (OTHER, OTHER, model)
             self._scopes.setdefault(key, SCOPE.zeros())
         return key
 
-    def _model_key(self, record: Record) -> Labels:
+    def _model_key(self, model: str) -> Labels:
         """The label under which the model counts; its row is there."""
-        key = (record.model or "",)
+        key = (model,)
         if key not in self._models:
             if len(self._models) >= self._most_models:
                 key = (OTHER,)
             self._models.setdefault(key, MODEL.zeros())
         return key
 
-    def _opened(self, record: Record, change: int) -> None:
-        """So many more streams of the record's model are open. It is called the same at the stream's end."""
-        model = record.model or ""
+    def _opened(self, model: str, change: int) -> None:
+        """So many more streams of the model are open. It is called the same at the stream's end."""
         if model not in self._streams and len(self._streams) >= self._most_models:
             model = OTHER
         self._streams[model] = self._streams.get(model, 0) + change
@@ -321,20 +310,32 @@ class Metrics:
         self._states[family.name, labels] = value
 
 
+_Histogram = tuple[int, tuple[float, ...], int]
+"""Where a histogram's counts begin in its row, its buckets, and where its sum is."""
+_Times = list[tuple[_Histogram, float | None]]
+
+
+def _histogram(layout: Layout, family: Family, *own: str) -> _Histogram:
+    at = layout.at(family, *own)
+    return at, family.buckets, at + len(family.buckets) + 1
+
+
 _REQUESTS: Final = {outcome: SCOPE.at(families.REQUESTS, outcome) for outcome in OUTCOMES}
 _PROMPT: Final = SCOPE.at(families.PROMPT_TOKENS)
 _REUSED: Final = SCOPE.at(families.REUSED_PROMPT_TOKENS)
 _OUTPUT: Final = SCOPE.at(families.OUTPUT_TOKENS)
-_FIRST: Final = SCOPE.at(families.TIME_TO_FIRST_TOKEN)
-_OVERHEAD: Final[dict[str, int]] = {stage: MODEL.at(families.MODEL_OVERHEAD, stage) for stage in STAGES}
-_DURATION: Final = {outcome: MODEL.at(families.MODEL_DURATION, outcome) for outcome in OUTCOMES}
-_MODEL_FIRST: Final = {kind: MODEL.at(families.MODEL_TIME_TO_FIRST_TOKEN, kind) for kind in TOKEN_KINDS}
-_UPSTREAM: Final = MODEL.at(families.MODEL_UPSTREAM_TIME_TO_FIRST_TOKEN)
-_EACH: Final = MODEL.at(families.MODEL_TIME_PER_OUTPUT_TOKEN)
-_CONTENT: Final = MODEL.at(families.MODEL_TIME_TO_FIRST_CONTENT)
-_GAPS: Final = MODEL.at(families.MODEL_INTER_CHUNK)
-_LARGEST_GAP: Final = MODEL.at(families.MODEL_LARGEST_GAP)
-_QUEUE_WAIT: Final = MODEL.at(families.MODEL_QUEUE_WAIT)
+_FIRST: Final = _histogram(SCOPE, families.TIME_TO_FIRST_TOKEN)
+_STAGE: Final[dict[str, _Histogram]] = {one: _histogram(MODEL, families.MODEL_OVERHEAD, one) for one in STAGES}
+_RELAY: Final = _STAGE["relay"]
+_DURATION: Final = {outcome: _histogram(MODEL, families.MODEL_DURATION, outcome) for outcome in OUTCOMES}
+_MODEL_FIRST: Final = {kind: _histogram(MODEL, families.MODEL_TIME_TO_FIRST_TOKEN, kind) for kind in TOKEN_KINDS}
+_UPSTREAM: Final = _histogram(MODEL, families.MODEL_UPSTREAM_TIME_TO_FIRST_TOKEN)
+_EACH: Final = _histogram(MODEL, families.MODEL_TIME_PER_OUTPUT_TOKEN)
+_CONTENT: Final = _histogram(MODEL, families.MODEL_TIME_TO_FIRST_CONTENT)
+_GAPS: Final = _histogram(MODEL, families.MODEL_INTER_CHUNK)
+_LARGEST_GAP: Final = _histogram(MODEL, families.MODEL_LARGEST_GAP)
+_QUEUE_WAIT: Final = _histogram(MODEL, families.MODEL_QUEUE_WAIT)
+_LAG: Final = _histogram(OWN[families.EVENT_LOOP_LAG.name], families.EVENT_LOOP_LAG)
 _REUSE_UNKNOWN: Final = MODEL.at(families.REUSE_UNKNOWN)
 _WITHOUT_TOKEN: Final = {
     outcome: MODEL.at(families.STREAMS_WITHOUT_TOKEN, reason) for outcome, reason in WITHOUT_TOKEN_REASON.items()
@@ -344,43 +345,40 @@ _USAGE_UNKNOWN: Final = {
 }
 
 
-def _observe(row: list[Number], at: int, buckets: tuple[float, ...], seconds: float) -> None:
-    row[at + bisect_left(buckets, seconds)] += 1
-    row[at + len(buckets) + 1] += seconds
+def _observe(row: list[Number], times: _Times) -> None:
+    """Count each time that there was."""
+    for (at, buckets, total), seconds in times:
+        if seconds is not None:
+            row[at + bisect_left(buckets, seconds)] += 1
+            row[total] += seconds
+
+
+def _stream_times(record: Record) -> _Times:
+    """The times of a stream by which models are judged."""
+    times: _Times = [
+        (_UPSTREAM, record.upstream_time_to_first_token_seconds),
+        (_LARGEST_GAP, record.largest_gap_seconds),
+    ]
+    if record.first_token_kind is not None:
+        times += (
+            (_MODEL_FIRST[record.first_token_kind], record.time_to_first_token_seconds),
+            (_CONTENT, record.time_to_first_visible_seconds),
+            (_EACH, record.seconds_per_output_token),
+        )
+    return times
 
 
 def _count_stream(record: Record, outcome: Outcome, scope: list[Number], model: list[Number]) -> None:
-    upstream = record.upstream_time_to_first_token_seconds
-    if upstream is not None:
-        _observe(model, _UPSTREAM, MODEL_BUCKETS, upstream)
-    if record.rhythm is not None:
-        _count_gaps(record.rhythm, model)
-    relayed = record.relay_seconds
-    if relayed is not None:
-        _observe(model, _OVERHEAD["relay"], STAGE_BUCKETS, relayed)
-    first, kind = record.time_to_first_token_seconds, record.first_token_kind
-    if first is None or kind is None:
+    if record.largest_gap_seconds is not None and record.rhythm is not None:
+        at, _, total = _GAPS
+        for bucket, gaps in enumerate(record.rhythm.gaps, at):
+            if gaps:
+                model[bucket] += gaps
+        model[total] += record.rhythm.gaps_ns / 1e9
+    if record.time_to_first_token_seconds is None:
         model[_WITHOUT_TOKEN[outcome]] += 1
-        return
-    _observe(scope, _FIRST, SCOPE_BUCKETS, first)
-    _observe(model, _MODEL_FIRST[kind], MODEL_BUCKETS, first)
-    content = record.time_to_first_visible_seconds
-    if content is not None:
-        _observe(model, _CONTENT, MODEL_BUCKETS, content)
-    each = record.seconds_per_output_token
-    if each is not None:
-        _observe(model, _EACH, TOKEN_BUCKETS, each)
-
-
-def _count_gaps(rhythm: Rhythm, model: list[Number]) -> None:
-    largest = rhythm.largest_gap_seconds
-    if largest is None:
-        return
-    _observe(model, _LARGEST_GAP, GAP_BUCKETS, largest)
-    for at, gaps in enumerate(rhythm.gaps, _GAPS):
-        if gaps:
-            model[at] += gaps
-    model[_GAPS + len(GAP_BUCKETS) + 1] += rhythm.gaps_ns / 1e9
+    else:
+        _observe(scope, [(_FIRST, record.time_to_first_token_seconds)])
 
 
 def _count_tokens(record: Record, outcome: Outcome, scope: list[Number], model: list[Number]) -> None:

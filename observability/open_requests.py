@@ -13,7 +13,8 @@ from typing import Final
 import msgspec
 
 from observability.metrics import Metrics
-from observability.record import Clock, Observer, Record, Recorder
+from observability.record import Clock, Record
+from observability.recorder import Observer, Recorder
 from observability.totals import Totals
 
 SLOTS: Final = 8192
@@ -32,7 +33,7 @@ class OpenRequest(msgspec.Struct, frozen=True, array_like=True):
 
     request_id: str
     trace_id: str
-    span_ids: tuple[int, int]
+    span_ids: tuple[str, str]
     sampled: bool
     started_ns: int
     started_wall_ns: int
@@ -118,9 +119,6 @@ class _Counting:
     def __init__(self, add: Callable[..., None]) -> None:
         self._add = add
 
-    def sent(self, record: Record) -> None:
-        """The worker has counted that."""
-
     def finished(self, record: Record) -> None:
         metrics = Metrics(version="", drops={})
         metrics.finished(record)
@@ -131,7 +129,7 @@ class _Counting:
 def _opened(record: Record) -> OpenRequest:
     return OpenRequest(
         record.request_id,
-        f"{record.trace_id:032x}",
+        record.trace_id,
         (record.server_span_id, record.client_span_id),
         record.sampled,
         record.started_ns,
@@ -150,7 +148,7 @@ def _opened(record: Record) -> OpenRequest:
 
 
 def _restore(record: Record, one: OpenRequest) -> None:
-    record.request_id, record.trace_id = one.request_id, int(one.trace_id, 16)
+    record.request_id, record.trace_id = one.request_id, one.trace_id
     record.server_span_id, record.client_span_id = one.span_ids
     record.sampled = one.sampled
     record.started_ns, record.started_wall_ns, record.sent_ns = one.started_ns, one.started_wall_ns, one.sent_ns

@@ -1,26 +1,18 @@
 """The record of one request: what the gate says of it while it runs, closed exactly once however it ends.
 
-The gate calls plain methods with plain values; whether anybody listens is not its concern. Everything is kept in this
-process and handed to the observers twice: when the request goes up to the engine, and when it has ended.
+The gate calls plain methods with plain values; whether anybody listens is not its concern (`recorder.py`).
 """
 
 from __future__ import annotations
 
-import secrets
 from asyncio import CancelledError
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Final, Protocol, Self
 
-from observability.names import (
-    HTTP_METHOD_OTHER,
-    HTTP_METHODS,
-    SERVER_TIMING_STAGES,
-    EndReason,
-    Outcome,
-    Stage,
-    TokenKind,
-)
+import msgspec
+
+from observability.names import SERVER_TIMING_STAGES, EndReason, Outcome, Stage, TokenKind
 from observability.pseudonym import pseudonym
 from observability.redaction import error_stack
 from observability.rhythm import Rhythm
@@ -30,121 +22,45 @@ from observability.trace_context import RANDOM, SAMPLED, TraceContext, trace_con
 Clock = Callable[[], int]  # Nanoseconds.
 
 
-class Observer(Protocol):
-    """Who is told of each request, `sent` before `finished`, and soon after it happened: whatever the time matters for
-    stands in the record. Neither method waits for anything or raises.
-    """
+class Teller(Protocol):
+    """Who opened the record, and tells observers of it."""
 
-    def sent(self, record: Record) -> None:
-        """The request goes up: its scope and model are known. By now something may have come back, or all."""
+    @property
+    def shares(self) -> Shares: ...
 
-    def finished(self, record: Record) -> None:
-        """The request has ended and `record.outcome` is set. Called once a request, in whatever way it ends."""
+    @property
+    def user_hash_key(self) -> bytes | None: ...
 
-
-class Recorder:
-    """Opens records. One a worker, made after the fork.
-
-    `monotonic_ns` and `wall_ns` are the clocks; every time that the gate hands in is of the same monotonic clock.
-    `shares` says of which traces the flag says "sampled" upstream: their spans are kept even if nothing failed.
-    With a `user_hash_key` they tell the caller's pseudonym. `url_scheme` is what clients use to reach the gate.
-    """
-
-    GATHERED: Final = 16
-    """So many are told together at most: a millisecond's work, which no stream has to feel."""
-
-    def __init__(
-        self,
-        observers: Sequence[Observer],
-        *,
-        monotonic_ns: Clock,
-        wall_ns: Clock,
-        shares: Shares | None = None,
-        user_hash_key: bytes | None = None,
-        url_scheme: str = "http",
-        later: Callable[[Callable[[], None]], object] | None = None,
-    ) -> None:
-        """`later` calls what it is given some milliseconds from now. Then observers are told of several requests
-        together, which costs half as much for each: between two requests, what telling needs would leave the
-        processor's caches. Nothing may be told any more after the last `tell`. Without it they are told at once.
-        """
-        self.observers = tuple(observers)
-        self._later = later
-        self._untold: list[tuple[Record, bool]] = []
-        self._is_due = False
-        self.monotonic_ns = monotonic_ns
-        self.wall_ns = wall_ns
-        self.url_scheme = url_scheme
-        self.shares = shares or Shares()
-        self.user_hash_key = user_hash_key
-        self._noise, self._at = b"", 0
-
-    def request(self, *, method: str, route: str | None) -> Record:
-        """The record of one request, to be used in a `with`.
-
-        `route` is a template of our own (`/w/{workspace}/p/{project}/v1/models`), None where no route matched: a path
-        that a client made up is recorded nowhere.
-        """
-        return Record(self, method if method in HTTP_METHODS else HTTP_METHOD_OTHER, route)
-
-    def happened(self, record: Record, *, has_ended: bool) -> None:
-        """The request went up or has ended just now, which observers are to be told."""
-        self._untold.append((record, has_ended))
-        if self._later is None or len(self._untold) >= self.GATHERED:
-            self.tell()
-        elif not self._is_due:
-            self._is_due = True
-            self._later(self._tell_due)
-
-    def tell(self) -> None:
-        """Tell the observers what has happened and was not told yet, all of it, in its order.
-
-        Each is told of each, also where one raises: that is raised when all were told.
-        """
-        untold, self._untold = self._untold, []
-        _tell(untold, self.observers)
-
-    def _tell_due(self) -> None:
-        self._is_due = False
-        self.tell()
-
-    def noise(self, size: int) -> bytes:
-        """So many random bytes. Drawn for many requests at once: each draw is a call into the kernel."""
-        if self._at + size > len(self._noise):
-            self._noise, self._at = secrets.token_bytes(_NOISE_BYTES), 0
-        self._at += size
-        return self._noise[self._at - size : self._at]
+    def happened(self, record: Record, *, has_ended: bool) -> None: ...
 
 
-def _tell(untold: Sequence[tuple[Record, bool]], observers: Sequence[Observer]) -> None:
-    """Observer by observer, which is quicker than request by request."""
-    errors = []
-    for observer in observers:
-        sent, finished = observer.sent, observer.finished
-        for record, has_ended in untold:
-            try:
-                finished(record) if has_ended else sent(record)
-            except BaseException as error:  # noqa: BLE001 - raised below
-                errors.append(error)
-    if errors:
-        raise errors[0]
-
-
-_IDS_BYTES: Final = 16 + 8 + 8 + 12
-_NOISE_BYTES: Final = 128 * _IDS_BYTES
-
-
-class Record:
+class Record(msgspec.Struct, eq=False):
     """One request. Methods may come in the request's own order and be left out; what was not said is absent, not 0.
 
     The first ending that is told stands. Nothing that a caller only claimed becomes a scope here: `scoped` is called
     with what the directory confirmed, and the model counts as one of ours from `stamped` or `sent` on.
     """
 
-    # On the class, so that a new record sets only what it has.
+    _teller: Teller
+    _clock: Clock
+    method: str
+    route: str | None
+    url_scheme: str
+    started_ns: int
+    started_wall_ns: int
+    # In hexadecimal digits, as W3C Trace Context writes them.
+    trace_id: str
+    server_span_id: str
+    client_span_id: str
+    request_id: str
+    sampled: bool
+    # The stages in the order in which they ended, in nanoseconds of the recorder's clock, and how many seconds each
+    # took: one that there was twice counts in all.
+    intervals: list[tuple[Stage, int, int]] = []
+    stages: dict[Stage, float] = {}
     linked: TraceContext | None = None
     parent: TraceContext | None = None
-    tracestate = ""
+    tracestate: str = ""
     client_address: str | None = None
     issuer: str | None = None
     subject: str | None = None
@@ -167,7 +83,7 @@ class Record:
     operation: str | None = None
     requested_model: str | None = None
     model: str | None = None
-    stream = False
+    stream: bool = False
     engine: str | None = None
     engine_address: str | None = None
     engine_port: int | None = None
@@ -185,9 +101,9 @@ class Record:
     cache_written_tokens: int | None = None
     reasoning_tokens: int | None = None
     bytes_received: int | None = None
-    bytes_sent = 0
+    bytes_sent: int = 0
     finish_reasons: tuple[str, ...] = ()
-    _response_id: str | None = None
+    response_id: str | None = None
     status: int | None = None
     refusal_code: str | None = None
     refusal_reason: str | None = None
@@ -196,25 +112,17 @@ class Record:
     error_type: str | None = None
     stack: tuple[str, ...] = ()
     ended_ns: int | None = None
-
-    def __init__(self, recorder: Recorder, method: str, route: str | None) -> None:
-        self._recorder = recorder
-        self._clock = recorder.monotonic_ns
-        self.url_scheme = recorder.url_scheme
-        self.method = method
-        self.route = route
-        self.started_ns = recorder.monotonic_ns()
-        self.started_wall_ns = recorder.wall_ns()
-        noise = recorder.noise(_IDS_BYTES)
-        self.trace_id = int.from_bytes(noise[:16], "big") or 1
-        self.server_span_id = int.from_bytes(noise[16:24], "big") or 1
-        self.client_span_id = int.from_bytes(noise[24:32], "big") or 1
-        self.request_id = "req_" + noise[32:].hex()
-        self.sampled = recorder.shares.hold(self.trace_id)
-        # The stages in the order in which they ended, in nanoseconds of the recorder's clock, and how many seconds each
-        # took: one that there was twice counts in all.
-        self.intervals: list[tuple[Stage, int, int]] = []
-        self.stages: dict[Stage, float] = {}
+    # What follows from these: set by `measure`.
+    duration_seconds: float = 0.0
+    time_to_first_token_seconds: float | None = None
+    time_to_first_visible_seconds: float | None = None
+    upstream_time_to_first_token_seconds: float | None = None
+    time_to_first_chunk_seconds: float | None = None
+    relay_seconds: float | None = None
+    seconds_per_output_token: float | None = None
+    largest_gap_seconds: float | None = None
+    held_seconds: float | None = None
+    replica: str | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -222,8 +130,13 @@ class Record:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._conclude(error)
-        self._recorder.happened(self, has_ended=True)
+        if self.outcome is None:
+            self._conclude(error)
+        self._teller.happened(self, has_ended=True)
+
+    def __repr__(self) -> str:
+        # A record holds the caller's subject, and a repr gets into the messages of others.
+        return f"<Record {self.request_id}>"
 
     @property
     def traceparent(self) -> str:
@@ -231,11 +144,7 @@ class Record:
         flags = SAMPLED if self.sampled else 0
         if self.parent is not None:
             flags |= self.parent.flags & RANDOM
-        return f"00-{self.trace_id:032x}-{self.client_span_id:016x}-{flags:02x}"
-
-    def came_from(self, address: str | None) -> None:
-        """The client's address, where it is known and the operator wants it told."""
-        self.client_address = address
+        return f"00-{self.trace_id}-{self.client_span_id}-{flags:02x}"
 
     def link(self, traceparents: Sequence[str]) -> None:
         """The lines of a client's own `traceparent` become a link. What W3C Trace Context calls invalid is ignored."""
@@ -249,7 +158,7 @@ class Record:
         if self.linked is None:
             return
         self.parent, self.linked = self.linked, None
-        self.trace_id = self.parent.trace_id
+        self.trace_id = f"{self.parent.trace_id:032x}"
         self.sampled = self.parent.sampled
         self.tracestate = trace_state(tracestates)
 
@@ -277,18 +186,23 @@ class Record:
         """A front end speaks for the caller: its own issuer and subject, kept as his are."""
         self.actor_issuer, self.actor = actor_issuer, actor
 
-    def scoped(self, workspace: str, project: str, collection: str | None = None, unit: str | None = None) -> None:
-        """The confirmed scope, and its unit as soon as that is known. A user unit is kept without its subject."""
+    def scoped(self, workspace: str, project: str, collection: str | None = None) -> None:
+        """The confirmed scope."""
         self.workspace = workspace
         self.project = project
         self.collection = collection
-        if self._recorder.shares.differ and self.parent is None:
-            self.sampled = self._recorder.shares.hold_in(self.trace_id, workspace, project)
-        self.unit = _without_subject(unit) if unit is not None else self.unit
+        shares = self._teller.shares
+        if shares.differ and self.parent is None:
+            self.sampled = shares.hold_in(self.trace_id, workspace, project)
 
-    def decided(self, policy: str, turned: tuple[str, ...]) -> None:
-        """Which line of the policy drew the border, and why it is another one than that line says."""
-        self.policy, self.turned = policy, turned
+    def decided(self, unit: str, policy: str | None = None, turned: tuple[str, ...] = ()) -> None:
+        """What the request shares the engine's cache with: a user unit is kept without its subject. Which line of the
+        policy drew this border, and why it is another one than that line says.
+        """
+        # user:WORKSPACE/PROJECT/SUBJECT; a name has no "/", a subject may.
+        self.unit = "/".join(unit.split("/", 2)[:2]) if unit.startswith("user:") else unit
+        self.policy = policy
+        self.turned = turned
 
     def narrowed(self, rules: tuple[str, ...]) -> None:
         """These isolation rules found something in the request. Their names only, never what they found."""
@@ -319,7 +233,7 @@ class Record:
         if self.sent_ns is not None:
             return
         self.sent_ns = self._clock()
-        self._recorder.happened(self, has_ended=False)
+        self._teller.happened(self, has_ended=False)
 
     def first_byte(self) -> None:
         """The first byte of the answer's body came from the engine, whatever it holds."""
@@ -344,18 +258,30 @@ class Record:
         if self.first_visible_written_ns is None:
             self.first_visible_written_ns = self._clock()
 
-    def streamed(self, rhythm: Rhythm | None, events: int) -> None:
-        """When the tokens of a stream came, and of how many events with data it was made."""
+    def streamed(
+        self,
+        rhythm: Rhythm | None,
+        events: int,
+        *,
+        bytes_sent: int = 0,
+        finish_reason: str | None = None,
+        response_id: str | None = None,
+    ) -> None:
+        """A stream began to be answered and is over: when its tokens came, of how many events with data it was made,
+        how many bytes went to the client, and the engine's own words for its id and for why the last choice ended.
+        """
+        self.status = 200
         self.rhythm = rhythm
         self.events = events
-
-    def bytes_in(self, count: int) -> None:
-        """The whole body of the request came, which has so many bytes."""
-        self.bytes_received = count
+        self.bytes_sent = bytes_sent
+        if finish_reason is not None:
+            self.finish_reasons = (_text(finish_reason, 32),)
+        if response_id is not None:
+            self.response_id = _text(response_id, 128)
 
     def used(
         self,
-        prompt: int,
+        prompt: int | None,
         reused: int | None = None,
         output: int | None = None,
         *,
@@ -366,41 +292,21 @@ class Record:
 
         `reused` and `cache_written` are parts of the prompt, `reasoning` is one of the output.
         """
-        self.prompt_tokens = _count(prompt)
+        self.prompt_tokens = prompt = _count(prompt)
         self.output_tokens = _count(output)
-        self.reused_tokens = _count(reused)
-        if self.reused_tokens is not None and self.reused_tokens > (self.prompt_tokens or 0):
-            self.reused_tokens = None
+        self.reused_tokens = reused if reused is not None and 0 <= reused <= (prompt or 0) else None
         if cache_written is not None:
             self.cache_written_tokens = _count(cache_written)
         if reasoning is not None:
             self.reasoning_tokens = _count(reasoning)
 
-    def finish_reason(self, reason: str) -> None:
-        """Why a choice ended, in the engine's word. One each choice; more than 8 are not kept."""
-        if len(self.finish_reasons) < _MAX_CHOICES:
-            self.finish_reasons = (*self.finish_reasons, _text(reason, 32))
-
     @property
     def user_hash(self) -> str | None:
         """The caller's pseudonym; None where the operator wants none, or nobody is known."""
-        key = self._recorder.user_hash_key
+        key = self._teller.user_hash_key
         if key is None or self.issuer is None or self.subject is None:
             return None
         return pseudonym(key, self.issuer, self.subject)
-
-    @property
-    def response_id(self) -> str | None:
-        """The id that the engine gave its answer."""
-        return self._response_id
-
-    @response_id.setter
-    def response_id(self, value: str) -> None:
-        self._response_id = _text(value, 128)
-
-    def bytes_out(self, count: int) -> None:
-        """So many more bytes of the body went to the client."""
-        self.bytes_sent += count
 
     def answered(self, status: int) -> None:
         """The status line that went to the client."""
@@ -428,73 +334,55 @@ class Record:
         self.error_type = error_type or (None if outcome in _NO_ERROR else outcome)
         self.ended_ns = self._clock()
 
-    @property
-    def duration_seconds(self) -> float:
-        return _seconds(self.started_ns, self.ended_ns) or 0.0
+    def wall_ns(self, monotonic_ns: int | None) -> int:
+        """The wall-clock time of one of this record's own times; the start's where it is absent."""
+        return self.started_wall_ns + (self.started_ns if monotonic_ns is None else monotonic_ns) - self.started_ns
 
-    @property
-    def time_to_first_token_seconds(self) -> float | None:
-        """From the request's head to the first token written, less the wait for the client's own upload."""
-        return self._since_read(self.first_token_written_ns)
+    def measure(self) -> None:
+        """Set what follows from the times, once all of them are known. What has no begin or no end stays absent.
 
-    @property
-    def time_to_first_visible_seconds(self) -> float | None:
-        """The same to the first event that holds something which a person sees: no reasoning."""
-        return self._since_read(self.first_visible_written_ns)
+        Times to the first token that went to the client are counted from the request's head on, less the wait for the
+        client's own upload.
+        """
+        started, sent, read, written = self.started_ns, self.sent_ns, self.first_token_ns, self.first_token_written_ns
+        if self.ended_ns is not None:
+            self.duration_seconds = (self.ended_ns - started) / 1e9
+        address, port = self.engine_address, self.engine_port
+        self.replica = address if address is None or port is None else f"{address}:{port}"
+        if sent is not None and self.first_byte_ns is not None:
+            self.time_to_first_chunk_seconds = (self.first_byte_ns - sent) / 1e9
+        if self.rhythm is not None:
+            self.largest_gap_seconds = self.rhythm.largest_gap_seconds
+            self.held_seconds = self.rhythm.held_ns / 1e9
+        if read is None:
+            return
+        if sent is not None:
+            self.upstream_time_to_first_token_seconds = (read - sent) / 1e9
+        if written is not None:
+            self.relay_seconds = (written - read) / 1e9
+            self.time_to_first_token_seconds = self._since_upload(written)
+        visible = self.first_visible_written_ns
+        if visible is not None:
+            self.time_to_first_visible_seconds = self._since_upload(visible)
+        self.seconds_per_output_token = self._seconds_per_output_token(read)
 
-    @property
-    def upstream_time_to_first_token_seconds(self) -> float | None:
-        """From the request sent upstream to the first token read."""
-        return _seconds(self.sent_ns, self.first_token_ns)
+    def _since_upload(self, moment_ns: int) -> float:
+        return max((moment_ns - self.started_ns) / 1e9 - self.stages.get("body", 0.0), 0.0)
 
-    @property
-    def time_to_first_chunk_seconds(self) -> float | None:
-        """From the request sent upstream to the first byte of the answer's body."""
-        return _seconds(self.sent_ns, self.first_byte_ns)
-
-    @property
-    def relay_seconds(self) -> float | None:
-        """From the first token read to the first token written."""
-        return _seconds(self.first_token_ns, self.first_token_written_ns)
-
-    @property
-    def seconds_per_output_token(self) -> float | None:
+    def _seconds_per_output_token(self, first_token_ns: int) -> float | None:
         """From the first token read to the last, by the tokens after the first, those of all choices together.
 
         Absent below two tokens, without usage, where the end was not `ok`, where all came in one read, and where the
         client was so slow that the engine was not read meanwhile.
         """
-        rhythm = self.rhythm
-        if self.outcome != "ok" or self.output_tokens is None or self.output_tokens < 2:
+        rhythm, tokens = self.rhythm, self.output_tokens
+        if self.outcome != "ok" or tokens is None or tokens < 2 or rhythm is None or not rhythm.is_of_engine:
             return None
-        if rhythm is None or not rhythm.is_of_engine or self.first_token_ns == rhythm.last_ns:
+        if rhythm.last_ns is None or rhythm.last_ns == first_token_ns:
             return None
-        seconds = _seconds(self.first_token_ns, rhythm.last_ns)
-        return None if seconds is None else seconds / (self.output_tokens - 1)
-
-    @property
-    def largest_gap_seconds(self) -> float | None:
-        """The largest time between two events that bear a token. Absent where there were no two of them."""
-        return None if self.rhythm is None else self.rhythm.largest_gap_seconds
-
-    @property
-    def held_seconds(self) -> float | None:
-        """How long the engine was not read because the client took nothing. Absent where there was no stream."""
-        return None if self.rhythm is None else self.rhythm.held_ns / 1e9
-
-    def wall_ns(self, monotonic_ns: int | None) -> int:
-        """The wall-clock time of one of this record's own times; the start's where it is absent."""
-        return self.started_wall_ns + (self.started_ns if monotonic_ns is None else monotonic_ns) - self.started_ns
-
-    def _since_read(self, moment_ns: int | None) -> float | None:
-        """From the request's head, less the wait for the client's own upload."""
-        if moment_ns is None:
-            return None
-        return max((moment_ns - self.started_ns) / 1e9 - self.stages.get("body", 0.0), 0.0)
+        return (rhythm.last_ns - first_token_ns) / 1e9 / (tokens - 1)
 
     def _conclude(self, error: BaseException | None) -> None:
-        if self.outcome is not None:
-            return
         if isinstance(error, CancelledError):
             self.ended("client_gone")
         elif error is not None:
@@ -509,7 +397,6 @@ class Record:
 
 
 _SERVER_FAULT: Final = 500
-_MAX_CHOICES: Final = 8
 _NO_ERROR: Final = frozenset({"ok", "refused", "client_gone"})
 _OUTCOME_OF_CODE: Final[dict[str, Outcome]] = {
     "engine_failed": "engine_failed",
@@ -520,11 +407,6 @@ _OUTCOME_OF_CODE: Final[dict[str, Outcome]] = {
 _MAX_COUNT: Final = (1 << 53) - 1
 
 
-def _without_subject(unit: str) -> str:
-    # user:WORKSPACE/PROJECT/SUBJECT; a name has no "/", a subject may.
-    return "/".join(unit.split("/", 2)[:2]) if unit.startswith("user:") else unit
-
-
 def _text(text: str, limit: int) -> str:
     # A lone surrogate is text that neither JSON nor protobuf can carry; one would cost a whole batch of spans.
     return text[:limit] if text.isascii() else text[:limit].encode("utf-8", "replace").decode("utf-8")
@@ -532,7 +414,3 @@ def _text(text: str, limit: int) -> str:
 
 def _count(value: int | None) -> int | None:
     return value if value is not None and 0 <= value <= _MAX_COUNT else None
-
-
-def _seconds(start_ns: int | None, end_ns: int | None) -> float | None:
-    return None if start_ns is None or end_ns is None else (end_ns - start_ns) / 1e9

@@ -23,14 +23,15 @@ class Shares:
         """Whether some scope has a ratio of its own."""
         return bool(self._bounds)
 
-    def hold(self, trace_id: int) -> bool:
-        return trace_id & _LOW_64_BITS < self._bound
+    def hold(self, trace_id: str) -> bool:
+        """`trace_id` is in 32 small hexadecimal digits, as W3C Trace Context writes it."""
+        return trace_id[16:] < self._bound
 
-    def hold_in(self, trace_id: int, workspace: str, project: str) -> bool:
+    def hold_in(self, trace_id: str, workspace: str, project: str) -> bool:
         bound = self._bounds.get((workspace, project))
         if bound is None:
             bound = self._bounds.get((workspace, None), self._bound)
-        return trace_id & _LOW_64_BITS < bound
+        return trace_id[16:] < bound
 
 
 def shares(settings: Telemetry) -> Shares:
@@ -38,8 +39,10 @@ def shares(settings: Telemetry) -> Shares:
     return Shares(settings.trace_ratio, {(one.workspace, one.project): one.trace_ratio for one in settings.scopes})
 
 
-_LOW_64_BITS: Final = (1 << 64) - 1
+_ABOVE_ALL: Final = "g"
 
 
-def _bound(ratio: float) -> int:
-    return round(ratio * (1 << 64))
+def _bound(ratio: float) -> str:
+    """What the lower half of an id is compared with, digit by digit: as the numbers compare."""
+    bound = round(ratio * (1 << 64))
+    return f"{bound:016x}" if bound < 1 << 64 else _ABOVE_ALL

@@ -131,7 +131,7 @@ def client_span(record: Record, wording: Wording) -> SpanText:
 
 def write_spans(record: Record, kept: Kept, wording: Wording, tracer: Tracer, ids: PresetIds) -> None:
     """Starts and ends both spans at the record's own times; the CLIENT span only if the request went up."""
-    ids.trace_id, ids.span_id = record.trace_id, record.server_span_id
+    ids.trace_id, ids.span_id = int(record.trace_id, 16), int(record.server_span_id, 16)
     text = server_span(record, kept)
     server = tracer.start_span(
         text.name,
@@ -143,7 +143,7 @@ def write_spans(record: Record, kept: Kept, wording: Wording, tracer: Tracer, id
     )
     end = record.wall_ns(record.ended_ns)
     if record.sent_ns is not None:
-        ids.span_id = record.client_span_id
+        ids.span_id = int(record.client_span_id, 16)
         call = client_span(record, wording)
         client = tracer.start_span(
             call.name,

@@ -57,9 +57,6 @@ class Telemetry:
         tracer = export.provider.get_tracer("saltgate", version or None)
         return cls(export, tracer, slow=slow(settings), wording=wording)
 
-    def sent(self, record: Record) -> None:
-        """Nothing: spans are made at the end."""
-
     def finished(self, record: Record) -> None:
         """Puts the request's spans into the queue, if they are kept."""
         if self._export is not None and (kept := why_kept(record, self._slow)) is not None:

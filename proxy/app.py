@@ -18,7 +18,7 @@ from observability.history.told import Ended
 from observability.lag import follow_lag
 from observability.logs import Logs
 from observability.metrics import Metrics
-from observability.record import Observer, Recorder
+from observability.recorder import Observer, Recorder
 from observability.shares import shares
 from observability.telemetry import Telemetry
 from proxy.accounting import Accounting

@@ -7,7 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
-from observability.record import Record, Recorder
+from observability.record import Record
+from observability.recorder import Recorder
 from proxy.answers import metadata_document, page_answer, preflight_answer, refusal_answer
 from proxy.certificates import ClientCertificates
 from proxy.cross_origin import CrossOrigin
@@ -85,10 +86,10 @@ class Entrance:
             route = self._route(request, target) if request.method == "OPTIONS" else find_route(request.method, target)
         except Refusal as refusal:
             with self.recorder.request(method=request.method, route=None) as record:
-                record.came_from(address)
+                record.client_address = address
                 return await self._refused(request, refusal, dialect_of(target), record)
         with self.recorder.request(method=request.method, route=route.name) as record:
-            record.came_from(address)
+            record.client_address = address
             try:
                 return await self._serve(request, route, record)
             except Refusal as refusal:

@@ -124,7 +124,8 @@ class Gateway:
 
         `wanted` is what the route wants.
         """
-        record.link(request.headers.getall("traceparent", ()))
+        if traceparents := request.headers.getall("traceparent", ()):
+            record.link(traceparents)
         admission = self.admissions.known(request, route, record) or await self.admissions.found(request, route, record)
         if record.linked is not None and self.tracing.goes_on(admission.identity, request.connection.peer):
             record.continue_trace(request.headers.getall("tracestate", ()))
@@ -154,7 +155,7 @@ class Gateway:
             request, maximum_bytes=self.policy.maximum_body_bytes, seconds=self.policy.request_seconds
         )
         record.stage("body", began)
-        record.bytes_in(len(body))
+        record.bytes_received = len(body)
         read, admission = self._read(wanted, body, admission, record)
         if isinstance(read, Asked):
             asked = read
@@ -229,8 +230,8 @@ class Gateway:
         request, scope = asked.request, admission.scope
         record.asked(request.endpoint.operation.value, request.model, request.stream)
         decision = scope.decision(request.model, entry.content)
-        record.scoped(scope.workspace, scope.project, scope.collection, str(decision.unit))
-        record.decided(decision.border.line.value, decision.border.causes)
+        record.scoped(scope.workspace, scope.project, scope.collection)
+        record.decided(str(decision.unit), decision.border.line.value, decision.border.causes)
         several = len(destination.pools) > 1
         if request.endpoint.salt is None:
             record.stage("stamp", began)

@@ -112,9 +112,6 @@ class Audit:
         else:
             self.check()
 
-    def sent(self, record: Record) -> None:
-        """Nothing: it was entered before."""
-
     def finished(self, record: Record) -> None:
         """Takes the record to be written."""
         slot = record.journal_slot

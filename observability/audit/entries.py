@@ -141,7 +141,7 @@ def opening(record: Record, names: Names) -> bytes:
     return _OPENING.encode(
         (
             record.request_id,
-            record.trace_id.to_bytes(16, "big"),
+            bytes.fromhex(record.trace_id),
             record.started_wall_ns,
             record.issuer,
             names.name(record.issuer, record.subject),
@@ -177,7 +177,7 @@ def request_entry(record: Record, names: Names) -> RequestEntry:
         ts=timestamp(record.wall_ns(record.ended_ns)),
         event=GRANTED if sent or (record.refusal_code is None and (record.status or 500) < _REFUSED) else REFUSED,
         request_id=record.request_id,
-        trace_id=f"{record.trace_id:032x}",
+        trace_id=record.trace_id,
         outcome=str(record.outcome),
         status=record.status,
         code=record.refusal_code,

@@ -51,7 +51,7 @@ def summary_of(record: Record) -> Summary:
     has_usage = record.operation not in OPERATIONS_WITHOUT_USAGE
     return Summary(
         record.request_id,
-        f"{record.trace_id:032x}",
+        record.trace_id,
         record.started_wall_ns / 1e9,
         record.workspace,
         record.project,
@@ -63,7 +63,7 @@ def summary_of(record: Record) -> Summary:
         record.status,
         record.refusal_code,
         record.error_type,
-        _engine(record),
+        record.replica,
         record.salt_fingerprint,
         record.salt_epoch,
         record.duration_seconds,
@@ -77,9 +77,3 @@ def summary_of(record: Record) -> Summary:
         record.finish_reasons,
         times_of(record),
     )
-
-
-def _engine(record: Record) -> str | None:
-    if record.engine_address is None:
-        return None
-    return record.engine_address if record.engine_port is None else f"{record.engine_address}:{record.engine_port}"

@@ -36,9 +36,6 @@ class Ended:
         self._open: Mapping[tuple[str, str], int] = {}
         self.dropped = 0
 
-    def sent(self, record: Record) -> None:
-        """Nothing: how many are open is asked for."""
-
     def finished(self, record: Record) -> None:
         if len(self._waiting) < self._most:
             self._waiting.append(record)

@@ -288,15 +288,15 @@ def _stop(waiting: asyncio.Timeout, over: asyncio.Future[End]) -> None:
 
 
 def _record_stream(end: End, exchange: Exchange, observer: Observer, answer: Answer, record: Record) -> None:
-    record.answered(200)
-    record.bytes_out(answer.bytes_sent)
-    record.streamed(exchange.rhythm, observer.events)
+    record.streamed(
+        exchange.rhythm,
+        observer.events,
+        bytes_sent=answer.bytes_sent,
+        finish_reason=observer.finish_reason,
+        response_id=observer.response_id,
+    )
     if observer.usage is not None:
         _record_usage(observer.usage, record)
-    if observer.finish_reason is not None:
-        record.finish_reason(observer.finish_reason)
-    if observer.response_id is not None:
-        record.response_id = observer.response_id
     why = exchange.cut_by
     if end is End.REVOKED and why is not None:
         record.refused(why.code, 200, why.reason)
@@ -351,7 +351,7 @@ def _answer_whole(whole: WholeAnswer, stamped: StampedRequest | CountRequest, an
         if seen.usage is not None:
             _record_usage(seen.usage, record)
     record.answered(whole.status)
-    record.bytes_out(len(body))
+    record.bytes_sent = len(body)
     answer.whole(whole.status, _JSON + answer_headers(record), body)
     record.ended("ok")  # an engine's refusal of the client's own request is an answer like any other
 

@@ -19,7 +19,7 @@ from observability import families
 from observability.exposition import States, exposition
 from observability.history.history import Bounds, History
 from observability.open_requests import Losses
-from observability.record import Observer
+from observability.recorder import Observer
 from observability.reloads import Reloads
 from proxy.plan import Plan
 from proxy.supervisor.gathering import Gathering

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from observability.names import EndReason, Outcome, Stage, TokenKind
-from observability.record import Record, Recorder
+from observability.record import Record
+from observability.recorder import Recorder
 from observability.rhythm import Rhythm
 
 
 class SilentRecord(Record):
-    """Whatever the gate says of its request is forgotten at once. It has the ids that the engine and the client get."""
+    """Whatever the gate says of a request is forgotten at once. It has the ids that the engine and the client get."""
 
-    request_id = "req_" + "0" * 24
-    traceparent = f"00-{1:032x}-{1:016x}-00"
-
-    def __init__(self) -> None:
-        """Nothing is kept, so there is nothing to begin with."""
+    @property
+    def traceparent(self) -> str:
+        return _TRACEPARENT
 
     def __enter__(self) -> Self:
         return self
@@ -26,9 +25,6 @@ class SilentRecord(Record):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        pass
-
-    def came_from(self, address: str | None) -> None:
         pass
 
     def link(self, traceparents: Sequence[str]) -> None:
@@ -43,7 +39,10 @@ class SilentRecord(Record):
     def identified(self, issuer: str, subject: str, client: str | None, method: str) -> None:
         pass
 
-    def scoped(self, workspace: str, project: str, collection: str | None = None, unit: str | None = None) -> None:
+    def scoped(self, workspace: str, project: str, collection: str | None = None) -> None:
+        pass
+
+    def decided(self, unit: str, policy: str | None = None, turned: tuple[str, ...] = ()) -> None:
         pass
 
     def asked(self, operation: str, model: str, stream: bool) -> None:
@@ -64,35 +63,26 @@ class SilentRecord(Record):
     def first_token_written(self, *, visible: bool) -> None:
         pass
 
-    def streamed(self, rhythm: Rhythm | None, events: int) -> None:
-        pass
-
-    def bytes_in(self, count: int) -> None:
+    def streamed(
+        self,
+        rhythm: Rhythm | None,
+        events: int,
+        *,
+        bytes_sent: int = 0,
+        finish_reason: str | None = None,
+        response_id: str | None = None,
+    ) -> None:
         pass
 
     def used(
         self,
-        prompt: int,
+        prompt: int | None,
         reused: int | None = None,
         output: int | None = None,
         *,
         cache_written: int | None = None,
         reasoning: int | None = None,
     ) -> None:
-        pass
-
-    def finish_reason(self, reason: str) -> None:
-        pass
-
-    @property
-    def response_id(self) -> str | None:
-        return None
-
-    @response_id.setter
-    def response_id(self, value: str) -> None:
-        pass
-
-    def bytes_out(self, count: int) -> None:
         pass
 
     def answered(self, status: int) -> None:
@@ -108,8 +98,20 @@ class SilentRecord(Record):
         pass
 
 
+_TRACEPARENT: Final = f"00-{1:032x}-{1:016x}-00"
+
+
 class SilentRecorder(Recorder):
-    """Gives every request such a record, and tells nobody."""
+    """Gives every request the same such record, and tells nobody."""
+
+    def __init__(self) -> None:
+        super().__init__((), monotonic_ns=_never, wall_ns=_never)
+        ids = (f"{1:032x}", f"{1:016x}", f"{1:016x}", "req_" + "0" * 24)
+        self._silent = SilentRecord(self, _never, "POST", None, "http", 0, 0, *ids, sampled=False)
 
     def request(self, *, method: str, route: str | None) -> Record:
-        return SilentRecord()
+        return self._silent
+
+
+def _never() -> int:
+    return 0

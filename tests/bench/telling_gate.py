@@ -33,7 +33,7 @@ async def serve(configuration: Path, port: int, telling: str) -> None:
     with closing(logs), mmap.mmap(-1, AREA_BYTES) as area:
         async with open_gate(settings, instance=telling, logs=logs, also=(OpenRequests(area),)) as gate:
             if telling == "off":
-                silent = SilentRecorder((), monotonic_ns=time.monotonic_ns, wall_ns=time.time_ns)
+                silent = SilentRecorder()
                 gate.entrance.recorder = silent
             server = await asyncio.get_running_loop().create_server(gate.front, "127.0.0.1", port)
             settle()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from observability.names import Stage
-from observability.record import Observer, Record, Recorder
+from observability.record import Record
+from observability.recorder import Observer, Recorder
 from observability.rhythm import Rhythm
 from observability.shares import Shares
 
@@ -68,9 +69,10 @@ def took(record: Record, stage: Stage, time: Time, *, milliseconds: float) -> No
 def goes_up(record: Record, *, workspace: str = "acme", project: str = "apollo", model: str = "tiny") -> None:
     """A streaming chat request, identified, scoped, stamped and sent."""
     record.identified("https://sso.example.com/realms/acme", SUBJECT, "chat-ui", "jwt")
-    record.bytes_in(340)
+    record.bytes_received = 340
     record.asked("chat", model, stream=True)
-    record.scoped(workspace, project, None, f"project:{workspace}/{project}")
+    record.scoped(workspace, project)
+    record.decided(f"project:{workspace}/{project}")
     record.stamped("baa6d2677094", "k1", 7)
     record.engine = "main"
     record.sent("10.0.0.7", 8000)
@@ -80,7 +82,6 @@ def answers(record: Record, time: Time) -> None:
     """The engine's good answer: 10 ms to the first byte, 50 to the first token, 300 more to the last of 31 tokens
     in four events.
     """
-    record.answered(200)
     time.passes(milliseconds=10)
     record.first_byte()
     time.passes(milliseconds=40)
@@ -89,14 +90,10 @@ def answers(record: Record, time: Time) -> None:
     record.first_token("content", time.monotonic_ns())
     time.passes(milliseconds=2)
     record.first_token_written(visible=True)
-    record.bytes_out(500)
     time.passes(milliseconds=200)
     rhythm.came(1, time.monotonic_ns())
     time.passes(milliseconds=98)
     rhythm.came(2, time.monotonic_ns())
-    record.streamed(rhythm, 6)
-    record.bytes_out(700)
+    record.streamed(rhythm, 6, bytes_sent=1200, finish_reason="stop", response_id="chatcmpl-1")
     record.used(120, 96, 31)
-    record.finish_reason("stop")
-    record.response_id = "chatcmpl-1"
     record.ended("ok")

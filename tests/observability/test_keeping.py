@@ -102,7 +102,7 @@ def test_the_scope_that_counts_is_the_last_that_was_confirmed() -> None:
 
 
 def test_the_same_ids_are_kept_at_every_higher_ratio() -> None:
-    ids = [number * 0x9E3779B97F4A7C15 % (1 << 64) for number in range(1000)]
+    ids = [f"{number * 0x9E3779B97F4A7C15 % (1 << 64):032x}" for number in range(1000)]
     few = {one for one in ids if Shares(0.1).hold(one)}
     many = {one for one in ids if Shares(0.5).hold(one)}
     assert few < many
@@ -117,8 +117,8 @@ def test_the_settings_are_what_counts() -> None:
         slow_request=7.0,
     )
     assert slow(written) == Slow(first_token=None, request=7.0)
-    assert shares(written).hold_in(5, "acme", "apollo")
-    assert not shares(written).hold_in(5, "acme", "ares")
+    assert shares(written).hold_in(f"{5:032x}", "acme", "apollo")
+    assert not shares(written).hold_in(f"{5:032x}", "acme", "ares")
 
 
 def sampled(drawn: Shares, workspace: str, project: str) -> bool:

@@ -102,7 +102,7 @@ def test_only_a_request_whose_trace_is_kept_is_an_exemplar_and_of_each_of_its_ti
             goes_up(record)
             if is_kept:
                 kept.add(record.request_id)
-                traces.append(f"{record.trace_id:032x}")
+                traces.append(record.trace_id)
             answers(record, time)
     page = page_of(metrics, open_metrics=True)
     found = re.findall(r'^(\w+)_bucket\{.*\} \d+ # \{trace_id="(\w+)"\}', page, re.MULTILINE)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from observability.names import OUTCOMES, Outcome
-from observability.record import Recorder
+from observability.recorder import Recorder
 from observability.rhythm import Rhythm
 from tests.observability.telling import SUBJECT, Ledger, Time, answers, goes_up, recorder, took
 
@@ -143,7 +143,7 @@ def test_request_and_trace_ids_are_new_for_each_request_and_well_formed() -> Non
     assert all(r.request_id.startswith("req_") and len(r.request_id) == 28 for r in opened)
     version, trace_id, span_id, flags = opened[0].traceparent.split("-")
     assert (version, flags) == ("00", "01")
-    assert (int(trace_id, 16), int(span_id, 16)) == (opened[0].trace_id, opened[0].client_span_id)
+    assert (trace_id, span_id) == (opened[0].trace_id, opened[0].client_span_id)
     assert (len(trace_id), len(span_id)) == (32, 16)
 
 
@@ -216,12 +216,14 @@ def test_what_a_person_sees_first_has_a_time_of_its_own() -> None:
     time.passes(milliseconds=20)
     record.first_token("reasoning", time.monotonic_ns())
     record.first_token_written(visible=False)
+    record.measure()
     assert record.time_to_first_token_seconds == pytest.approx(0.020)
     assert record.time_to_first_visible_seconds is None
     time.passes(milliseconds=70)
     record.first_visible_written()
     time.passes(milliseconds=70)
     record.first_visible_written()
+    record.measure()
     assert record.time_to_first_token_seconds == pytest.approx(0.020)
     assert record.time_to_first_visible_seconds == pytest.approx(0.090)
 
@@ -315,10 +317,16 @@ def test_a_model_is_only_asked_for_until_the_gate_stamps_or_sends_it() -> None:
 
 def test_a_user_unit_is_kept_without_its_subject() -> None:
     record = recorder().request(method="POST", route="/v1/x")
-    record.scoped("acme", "apollo", None, f"user:acme/apollo/{SUBJECT}/more")
+    record.decided(f"user:acme/apollo/{SUBJECT}/more")
     assert record.unit == "user:acme/apollo"
-    record.scoped("acme", "apollo", "handbook", "collection:acme/handbook")
+    record.decided("collection:acme/handbook")
     assert record.unit == "collection:acme/handbook"
+
+
+def test_the_repr_of_a_record_names_its_request_and_nobody() -> None:
+    record = recorder().request(method="POST", route="/v1/x")
+    record.identified("https://i", SUBJECT, "chat-ui", "jwt")
+    assert repr(record) == f"<Record {record.request_id}>"
 
 
 def test_sending_again_keeps_the_first_time_and_tells_the_observers_once() -> None:
@@ -339,11 +347,9 @@ def test_a_method_that_http_does_not_know_is_not_recorded() -> None:
 
 def test_text_from_outside_is_cut_and_can_be_encoded() -> None:
     record = recorder().request(method="POST", route="/v1/x")
-    record.response_id = "\ud800" + "x" * 500
-    for _ in range(20):
-        record.finish_reason("stop\ud800")
+    record.streamed(None, 0, response_id="\ud800" + "x" * 500, finish_reason="stop\ud800" + "x" * 500)
     record.identified("https://i", "s", "c\udfff" * 400, "jwt")
     assert record.response_id == "?" + "x" * 127
-    assert record.finish_reasons == ("stop?",) * 8
+    assert record.finish_reasons == ("stop?" + "x" * 27,)
     assert record.client is not None
     assert record.client.encode() == b"c?" * 128

@@ -49,7 +49,7 @@ async def test_a_good_request_is_one_server_and_one_client_span_with_exactly_the
         name="POST /v1/chat/completions",
         kind="SERVER",
         trace_id=trace_id,
-        span_id=f"{record.server_span_id:016x}",
+        span_id=record.server_span_id,
         parent_id="",
         start_ns=START_WALL_NS,
         end_ns=START_WALL_NS + 351_000_000,
@@ -292,7 +292,8 @@ async def test_no_span_has_the_subject_or_a_salt() -> None:
 
     def one(record: Record) -> None:
         goes_up(record)
-        record.scoped("acme", "apollo", None, f"user:acme/apollo/{SUBJECT}")
+        record.scoped("acme", "apollo")
+        record.decided(f"user:acme/apollo/{SUBJECT}")
         answers(record, time)
 
     async with OtlpSink() as sink:

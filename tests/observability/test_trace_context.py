@@ -62,7 +62,7 @@ def test_a_trusted_callers_trace_goes_on_with_his_decision_and_his_state() -> No
     record = opened(ratio=0.0)
     record.link([THEIRS])
     record.continue_trace(["vendor=1"])
-    assert record.traceparent == f"00-0af7651916cd43dd8448eb211c80319c-{record.client_span_id:016x}-01"
+    assert record.traceparent == f"00-0af7651916cd43dd8448eb211c80319c-{record.client_span_id}-01"
     assert record.tracestate == "vendor=1"
     assert (record.linked, record.parent) == (None, trace_context([THEIRS]))
 

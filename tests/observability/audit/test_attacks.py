@@ -21,7 +21,7 @@ from observability.audit.segments import Chain
 from observability.audit.subjects import Names
 from observability.audit.verifying import Verdict
 from observability.audit.writer import Said
-from observability.record import Recorder
+from observability.recorder import Recorder
 from proxy.cli.audit_verify import told
 from tests.observability.audit.writing import (
     KEY,

@@ -18,7 +18,7 @@ from observability.audit.files import is_written, listed
 from observability.audit.segments import Chain
 from observability.audit.subjects import pseudonym
 from observability.audit.verifying import verify
-from observability.record import Recorder
+from observability.recorder import Recorder
 from tests.observability.audit.writing import (
     KEY,
     KEYS,
@@ -61,7 +61,7 @@ def test_a_granted_request_tells_who_for_what_why_and_how_it_ended(tmp_path: Pat
         "key": "a1",
         "event": "request.granted",
         "request_id": record.request_id,
-        "trace_id": f"{record.trace_id:032x}",
+        "trace_id": record.trace_id,
         "outcome": "ok",
         "status": 200,
         "issuer": "https://sso.test",

@@ -18,7 +18,8 @@ from observability.audit.segments import Export, Origin
 from observability.audit.subjects import Subjects
 from observability.audit.verifying import Verdict, verify
 from observability.audit.writer import Writing
-from observability.record import Record, Recorder
+from observability.record import Record
+from observability.recorder import Recorder
 
 KEY = chain_key("a1", b"0123456789abcdef0123456789abcdef")
 KEYS = {"a1": KEY}
@@ -93,8 +94,8 @@ def request(audit: Audit, *, sent: bool = True, subject: str = "u-alice-0001", t
 
 def begin(record: Record, subject: str = "u-alice-0001") -> None:
     record.identified("https://sso.test", subject, "chat-ui", "jwt")
-    record.scoped("acme", "apollo", None, "project:acme/apollo")
-    record.decided("deployment", ())
+    record.scoped("acme", "apollo")
+    record.decided("project:acme/apollo", "deployment")
     record.asked("chat", "tiny", False)
 
 

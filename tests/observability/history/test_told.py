@@ -5,7 +5,8 @@ import msgspec
 from observability.history.alarms import ENGINE_PROOF_FAILED, Alarms
 from observability.history.told import MOST_AT_ONCE, Ended, Told
 from observability.names import Stage
-from observability.record import Record, Recorder
+from observability.record import Record
+from observability.recorder import Recorder
 from observability.rhythm import Rhythm
 from observability.waterfall import waterfall
 from tests.observability.history.summaries import summary
@@ -41,7 +42,8 @@ def streamed(recorder: Recorder, clock: Clock) -> Record:
     with recorder.request(method="POST", route="/v1/chat/completions") as record:
         record.identified("https://i", "u-alice-0001", "chat-ui", "jwt")
         stage(record, clock, "auth")
-        record.scoped("acme", "apollo", None, "user:acme/apollo/u-alice-0001")
+        record.scoped("acme", "apollo")
+        record.decided("user:acme/apollo/u-alice-0001")
         stage(record, clock, "directory")
         stage(record, clock, "stamp")
         record.asked("chat", "tiny", True)
@@ -55,11 +57,9 @@ def streamed(recorder: Recorder, clock: Clock) -> Record:
         rhythm.came(1, clock.now)
         clock.now += SECOND
         rhythm.came(1, clock.now)
-        record.streamed(rhythm, 2)
+        record.streamed(rhythm, 2, finish_reason="stop")
         clock.now += SECOND
         record.used(1000, 600, 20)
-        record.finish_reason("stop")
-        record.answered(200)
     return record
 
 

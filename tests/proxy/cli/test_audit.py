@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from observability.record import Recorder
+from observability.recorder import Recorder
 from proxy.cli import audit as command
 from tests.observability.audit.writing import audit, begin, files, go_up, lines_of, request, settled, verdict
 

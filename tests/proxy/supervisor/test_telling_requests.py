@@ -16,7 +16,7 @@ import uvloop
 
 from observability.history.told import MOST_AT_ONCE, Ended
 from observability.history.told import Told as Requests
-from observability.record import Recorder
+from observability.recorder import Recorder
 from proxy.channel import Told, read_frame
 from proxy.telling import Telling
 
