@@ -95,13 +95,21 @@ class Gate(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Viewer(msgspec.Struct, kw_only=True, frozen=True):
-    """Who is looking: beside the fields of an overview and of a scope, as `viewer`. A form to `sign_out` holds
-    `form_token`.
-    """
+    """Who is looking. A form to `sign_out` holds `form_token`."""
 
     name: str
     sign_out: str | None = None
     form_token: str | None = None
+
+
+class Beside(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """What stands in each answer beside its own fields. `alarms` are the gate's, where an overview has them itself, and
+    `now` is where an answer has no time of its own.
+    """
+
+    viewer: Viewer
+    now: float | None = None
+    alarms: tuple[Alarm, ...] | None = None
 
 
 class Overview(msgspec.Struct, kw_only=True, frozen=True):

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import msgspec
 from aiohttp import web
 
-from observability.history.answers import WINDOWS, ErrorText, Refused, Viewer
+from observability.history.answers import WINDOWS, Beside, ErrorText, Refused, Viewer
 from proxy import pages
 from proxy.supervisor.address import Address, address_of
 from proxy.supervisor.shown import Shown
@@ -131,7 +131,7 @@ class Site:
         viewer = await self._viewer(request)
         if (window := _window(request)) is None:
             return _refusal(400, "invalid_window", _WINDOWS)
-        return await _data(request, _with_viewer(await self._shown.overview(window), viewer))
+        return await _data(request, _with(await self._shown.overview(window), Beside(viewer=viewer)))
 
     async def _scope(self, request: web.Request) -> web.Response:
         viewer = await self._viewer(request)
@@ -140,14 +140,15 @@ class Site:
         found = self._shown.scope(window, request.match_info["workspace"], request.match_info["project"])
         if found is None:
             return _not_found("scope_not_found")
-        return await _data(request, _with_viewer(found, viewer))
+        return await _data(request, _with(found, Beside(viewer=viewer, alarms=self._shown.alarms())))
 
     async def _request(self, request: web.Request) -> web.Response:
         viewer = await self._viewer(request)
         found = self._shown.request(request.match_info["request_id"])
         if found is None:
             return _not_found("request_not_found")
-        return await _data(request, _with_viewer(found, viewer))
+        beside = Beside(viewer=viewer, now=self._shown.now(), alarms=self._shown.alarms())
+        return await _data(request, _with(found, beside))
 
     async def _viewer(self, request: web.Request) -> Viewer:
         """Who is looking. Raises `visitors.Refused`."""
@@ -231,9 +232,9 @@ async def _data(request: web.Request, body: bytes) -> web.Response:
     return web.Response(body=body, headers=headers, content_type="application/json")
 
 
-def _with_viewer(body: bytes, viewer: Viewer) -> bytes:
-    """The answer, an object that is encoded already and shared by all viewers, with who is looking in it."""
-    return body[:-1] + b',"viewer":' + msgspec.json.encode(viewer) + b"}"
+def _with(body: bytes, beside: Beside) -> bytes:
+    """The answer, an object that is encoded already and shared by all viewers, with what stands beside its fields."""
+    return body[:-1] + b"," + msgspec.json.encode(beside)[1:]
 
 
 def _refusal(status: int, code: str, message: str) -> web.Response:

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 import msgspec
 
 from observability.history.alarms import Alarms
-from observability.history.answers import EngineReplica, Gate
+from observability.history.answers import Alarm, EngineReplica, Gate
 from observability.history.figures import Around, Past, found, overview_in_steps, scope_view, window_of
 from observability.history.kept import Others
 from proxy.questions import HowIsIt, ReplicaStatus, Status
@@ -89,6 +89,14 @@ class Shown:
                 made.until = ended + max(OVERVIEW_SECONDS, OVERVIEW_REST * (ended - began))
             return made.body
 
+    def now(self) -> float:
+        return self._clock()
+
+    def alarms(self) -> tuple[Alarm, ...]:
+        """As of now, or of a few seconds ago."""
+        self._alarms.look(self._workers.violations(), self._clock())
+        return self._alarms.told()
+
     def scope(self, window: str, workspace: str, project: str) -> bytes | None:
         """As JSON; None where nothing is known of it."""
         gathering = self._workers.gathering
@@ -103,7 +111,6 @@ class Shown:
 
     async def _overview(self, window: str, statuses: list[Status | None]) -> bytes:
         gathering = self._workers.gathering
-        self._alarms.look(self._workers.violations(), self._clock())
         open_streams = gathering.open_streams()
         waits_for = sorted(self._waits_for(statuses))
         gate = Gate(
@@ -116,7 +123,7 @@ class Shown:
             kept_in="memory" if self._others is None else "redis",
             untold=gathering.untold,
         )
-        around = Around(gate, self._alarms.told(), _replicas(statuses), open_streams)
+        around = Around(gate, self.alarms(), _replicas(statuses), open_streams)
         steps = overview_in_steps(self._histories(), window_of(window, self._clock()), around)
         while True:
             try:

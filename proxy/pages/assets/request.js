@@ -14,8 +14,8 @@ export const requestPage = (requestId) => ({
     main.append(back, el("h1", {}, say("request.title"), " ", el("code", {}, requestId)), place);
     showFoot([]);
     let shown = "";
-    return (request) => {
-      showAlarms([], 0, requestId);
+    return ({ alarms, now, ...request }) => {
+      showAlarms(alarms, now, requestId);
       if (shown === JSON.stringify(request)) return;
       shown = JSON.stringify(request);
       const scope = request.project === null ? null : el("a", { href: scopeAddress(request.workspace, request.project) }, `${request.workspace} / ${request.project}`);

@@ -24,7 +24,7 @@ export const scopePage = (workspace, project) => ({
       el("h1", {}, el("span", { class: "of" }, `${workspace} / `), project), why, figures.node, empty,
       el("div", { class: "charts" }, ...charts.map((each) => each.node)), recent.node, el("div", { class: "panels" }, models.node, codes.node));
     return (data) => {
-      showAlarms([], 0, `${workspace} / ${project}`);
+      showAlarms(data.alarms, data.now, `${workspace} / ${project}`);
       const found = reasons(data);
       if (why.dataset.shown !== JSON.stringify(found)) {
         why.dataset.shown = JSON.stringify(found);

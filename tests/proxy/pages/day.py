@@ -18,7 +18,7 @@ from observability.history.summary import Summary
 from observability.names import ISOLATION_CHECKS
 from observability.waterfall import Times
 from proxy.app import VERSION
-from tests.proxy.pages.figures import CAST, NOW, PROOFS
+from tests.proxy.pages.figures import CAST, NOW, PROOFS, beside
 
 Json = dict[str, Any]
 SECONDS: Final = 12 * 3600
@@ -51,11 +51,11 @@ class Day:
 
     def scope(self, workspace: str, project: str, window: str) -> Json | None:
         view = scope_view((self._history,), window_of(window, NOW), workspace, project, self._open)
-        return None if view is None else _plain(view)
+        return None if view is None else beside(_plain(view))
 
     def request(self, request_id: str) -> Json | None:
         request = found((self._history,), request_id)
-        return None if request is None else _plain(request)
+        return None if request is None else beside(_plain(request))
 
 
 def _plain(answer: object) -> Json:

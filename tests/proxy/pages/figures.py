@@ -55,7 +55,7 @@ def overview(window: str, *, now: float = NOW, cast: Sequence[tuple[Any, ...]] =
         "other": None,
         "unscoped": None,
         "refusals": refused(workspaces),
-        "alarms": [{"check": "salt_in_answer", "count": 0, "last": None}],
+        "alarms": ALARMS,
         "engines": [
             {"engine": "main", "replica": "10.0.8.11:8000", "up": True, "proofs": PROOFS},
             {"engine": "main", "replica": "10.0.8.12:8000", "up": True, "proofs": PROOFS},
@@ -64,6 +64,7 @@ def overview(window: str, *, now: float = NOW, cast: Sequence[tuple[Any, ...]] =
     }  # fmt: skip
 
 
+ALARMS: Final = ({"check": "salt_in_answer", "count": 0, "last": None},)
 PROOFS: Final = {
     "chat": "proven", "completions": "proven", "responses": "proven", "messages": "proven", "embeddings": "no cache",
 }  # fmt: skip
@@ -250,3 +251,8 @@ def find(scopes: Mapping[tuple[str, str], Json], request_id: str) -> Json | None
     return next(
         (each for found in scopes.values() for each in found["recent"] if each["request_id"] == request_id), None
     )
+
+
+def beside(data: Json | None, now: float = NOW) -> Json | None:
+    """What a scope and a request have beside their own fields."""
+    return None if data is None else data | {"now": now, "alarms": ALARMS}

@@ -79,15 +79,15 @@ def _application(desk: Desk) -> web.Application:
         workspace, project = request.match_info["workspace"], request.match_info["project"]
         if desk.told is not None:
             return await _data(desk, request, desk.told.scope(workspace, project, request.query["window"]))
-        return await _data(
-            desk, request, figures.scope(workspace, project, request.query["window"], now=desk.now, cast=desk.cast)
-        )
+        view = figures.scope(workspace, project, request.query["window"], now=desk.now, cast=desk.cast)
+        return await _data(desk, request, figures.beside(view, desk.now))
 
     async def one(request: web.Request) -> web.Response:
         if desk.told is not None:
             return await _data(desk, request, desk.told.request(request.match_info["request_id"]))
         found = {(w, p): figures.scope(w, p, "1h", now=desk.now, cast=desk.cast) or {} for w, p, *_ in desk.cast[:20]}
-        return await _data(desk, request, figures.find(found, request.match_info["request_id"]))
+        wanted = figures.find(found, request.match_info["request_id"])
+        return await _data(desk, request, figures.beside(wanted, desk.now))
 
     application = web.Application()
     application.add_routes([

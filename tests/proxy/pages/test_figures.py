@@ -7,7 +7,7 @@ import json
 import msgspec
 import pytest
 
-from observability.history.answers import Overview, Request, ScopeView
+from observability.history.answers import Beside, Overview, Request, ScopeView, Viewer
 from tests.proxy.pages import figures
 
 
@@ -23,6 +23,13 @@ def test_a_scope_and_its_requests() -> None:
     assert _keys(json.loads(msgspec.json.encode(msgspec.convert(data, ScopeView)))) == _keys(data)
     for request in data["recent"]:
         assert _keys(json.loads(msgspec.json.encode(msgspec.convert(request, Request)))) == _keys(request)
+
+
+def test_what_stands_beside_them() -> None:
+    data = figures.beside({"viewer": {"name": "operator"}}) or {}
+    read = json.loads(msgspec.json.encode(msgspec.convert(data, Beside)))
+    assert _keys(read | {"viewer": None}) == _keys(data | {"viewer": None})
+    assert read["viewer"] == msgspec.to_builtins(Viewer(name="operator"))
 
 
 def _keys(value: object) -> object:

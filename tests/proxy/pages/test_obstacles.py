@@ -131,7 +131,7 @@ async def test_markup_in_names_stays_text(chromium: Chromium, desk: Desk) -> Non
             data["gate"]["version"] = data["gate"]["kept_in"] = evil
             data["viewer"] = {"name": evil, "sign_out": "javascript:alert(1)", "form_token": evil}
             data["engines"][0]["proofs"] = {evil: evil, "constructor": "constructor"}
-            data["alarms"] = [{"check": "constructor", "count": 1, "last": None}]
+        data["alarms"] = [{"check": evil, "count": 1, "last": None}, {"check": "constructor", "count": 1, "last": None}]
         return data
 
     desk.change = spoiled
@@ -141,6 +141,7 @@ async def test_markup_in_names_stays_text(chromium: Chromium, desk: Desk) -> Non
     assert await somebody.page.asked("document.querySelector('.viewer form') === null")
     await somebody.page.asked("document.querySelector('a.scope').click()")
     await somebody.page.until(DRAWN_SCOPE)
+    assert evil in await somebody.see("#alarms")
     await somebody.page.click(".recent tbody tr")
     await somebody.page.until("document.querySelector('.below') !== null")
     assert evil in await somebody.page.text()

@@ -154,6 +154,41 @@ async def test_an_alarm_cannot_be_missed(chromium: Chromium, desk: Desk) -> None
     assert await somebody.page.asked(f"{shown}.top < 100 && {shown}.width > 1000")
 
 
+@pytest.mark.parametrize("language", ["en", "ja"])
+async def test_an_alarm_rings_on_every_page_and_until_it_is_over(chromium: Chromium, desk: Desk, language: str) -> None:
+    recent = (figures.scope("acme", "apollo", "1h") or {})["recent"]
+    named = {
+        "/": "saltgate",
+        "/scopes/acme/apollo": "acme / apollo · saltgate",
+        f"/requests/{recent[0]['request_id']}": f"{recent[0]['request_id']} · saltgate",
+    }
+    since = desk.now
+
+    def rung(data: Json) -> Json:
+        return data | {"alarms": [{"check": "engine_proof_failed", "count": 1, "last": since}]}
+
+    for path, title in named.items():
+        desk.change, desk.now = rung, since
+        somebody = await look(
+            chromium, desk, path, "document.querySelector('.banner.alarm') !== null", language=language
+        )
+        words = {"en": ("Border alarm", "Alarm! "), "ja": ("境界アラーム", "警報 ")}[language]
+        assert words[0] in await somebody.see("#alarms")
+        assert await somebody.page.asked("document.title") == f"{words[1]}{title}"
+        assert await somebody.page.asked("document.querySelector('.banner.alarm').getBoundingClientRect().top") < 100
+        assert (
+            await somebody.page.asked("document.querySelector('#icon').getAttribute('href')")
+            == "/assets/icon-alarm.svg"
+        )
+        # A day later it has been seen, and what one reads stays where it is.
+        await somebody.page.asked("document.querySelector('h1').same = true")
+        desk.now = since + 86_401
+        await somebody.page.until("document.querySelector('.banner.alarm') === null")
+        assert await somebody.page.asked("document.title") == title
+        assert await somebody.page.asked("document.querySelector('h1').same")
+        assert somebody.complaints() == []
+
+
 async def test_an_alarm_of_days_ago_is_told_of_quietly(chromium: Chromium, desk: Desk) -> None:
     def rung_once(data: Json) -> Json:
         data["alarms"] = [{"check": "salt_in_answer", "count": 2, "last": data["now"] - 3 * 86_400}]

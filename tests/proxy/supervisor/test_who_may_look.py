@@ -136,7 +136,10 @@ async def test_an_operator_with_a_ticket_sees_everything(bed: Bed) -> None:
     for path in ("/api/overview?window=24h", "/api/scopes/acme/apollo", f"/api/requests/{known.request_id}"):
         status, headers, body = await bed.get(path, cookie, key)
         assert status == 200, path
-        assert json.loads(body)["viewer"] == {"name": "operator", "sign_out": "/sign-out", "form_token": key}
+        told = json.loads(body)
+        assert told["viewer"] == {"name": "operator", "sign_out": "/sign-out", "form_token": key}
+        assert told["now"] >= START
+        assert {one["check"]: one["count"] for one in told["alarms"]}["salt_in_answer"] == 1, "on every page"
         assert headers["Cache-Control"] == "no-store"
         assert headers["X-Content-Type-Options"] == "nosniff"
         assert "Access-Control-Allow-Origin" not in headers
