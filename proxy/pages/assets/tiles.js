@@ -17,6 +17,10 @@ const change = (now, before) => {
   return say("tile.reuse.change", { points: percentagePoints(now - before) });
 };
 
+// The time is estimated from streams of the model, and unknown until there were some.
+const savedOf = ({ prompt_tokens: prompt, prefill_seconds_saved: time }) =>
+  say(time === null ? "tile.saved.of" : "tile.saved.sub", { prompt: compact(prompt), ...(time === null ? {} : { time: duration(time) }) });
+
 // What part of the prompts was there already, as a bar.
 const splitBar = () => {
   const part = svg("rect", { class: "split-reused", height: "100%", width: 0 });
@@ -37,7 +41,7 @@ export const strip = (gate) => {
   return {
     node,
     update: (figures, { now, step, window, gate: told, refusals: codes, alarms, engines }) => {
-      saved.set(figures.requests ? compact(figures.reused_tokens) : compact(null), say("tile.saved.sub", { time: duration(figures.prefill_seconds_saved), prompt: compact(figures.prompt_tokens) }));
+      saved.set(figures.requests ? compact(figures.reused_tokens) : UNKNOWN, figures.prompt_tokens ? savedOf(figures) : "");
       requests.set(rate(requestsPerMinute(figures.points.requests, step)), sayCount("tile.requests.sub", figures.requests, { count: compact(figures.requests), window: say(`window.${window}.in`) }));
       times.set(duration(figures.ttft_p50), "");
       text(p95, say("tile.ttft.p95", { time: duration(figures.ttft_p95) }));

@@ -78,6 +78,7 @@ export default {
   "strip.label": "Figures of the window",
   "tile.saved": "Prompt tokens saved",
   "tile.saved.sub": "of {prompt}, about {time} of prefill",
+  "tile.saved.of": "of {prompt}; prefill time not known yet",
   "tile.requests": "Requests / min",
   "tile.requests.sub.one": "{count} {window}",
   "tile.requests.sub.other": "{count} {window}",

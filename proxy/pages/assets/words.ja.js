@@ -78,6 +78,7 @@ export default {
   "strip.label": "期間内の数値",
   "tile.saved": "節約したプロンプトトークン",
   "tile.saved.sub": "全 {prompt} のうち。プリフィル約 {time}に相当",
+  "tile.saved.of": "全 {prompt} のうち。プリフィル時間の推定はまだできません",
   "tile.requests": "リクエスト/分",
   "tile.requests.sub.one": "{window}で {count} 件",
   "tile.requests.sub.other": "{window}で {count} 件",

@@ -112,7 +112,8 @@ async def test_what_is_unknown_is_never_a_zero(chromium: Chromium, desk: Desk) -
     somebody = await look(chromium, desk)
     for tile in ("ttft", "reuse", "border"):
         assert await somebody.see(f".tile-{tile} .tile-value") == UNKNOWN
-    assert UNKNOWN in await somebody.see(".tile-saved .tile-sub")
+    prompt = figures.overview("1h")["total"]["prompt_tokens"]
+    assert await somebody.see(".tile-saved .tile-sub") == f"of {prompt / 1e6:.3g}M; prefill time not known yet"
     assert set(await somebody.all(".scopes .rate")) == {UNKNOWN}
     assert set(await somebody.all(".scopes td.c-ttft .pair > span")) == {UNKNOWN}
     assert "NaN" not in await somebody.page.text()
@@ -128,6 +129,7 @@ async def test_nothing_happened_yet(chromium: Chromium, desk: Desk) -> None:
     desk.change = quiet
     somebody = await look(chromium, desk, until="document.querySelector('[data-notice=empty]')?.checkVisibility()")
     assert await somebody.see(".tile-saved .tile-value") == UNKNOWN
+    assert await somebody.see(".tile-saved .tile-sub") == ""
     assert await somebody.see(".tile-open .tile-value") == "0"
     assert not await somebody.page.asked("document.querySelector('.scopes').checkVisibility()")
     assert "There were none." in await somebody.page.text()
