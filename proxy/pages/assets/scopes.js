@@ -6,8 +6,8 @@ import { compact, count, duration, percentagePoints, share } from "./numbers.js"
 import { reasonText } from "./reasons.js";
 import { say, sayCount } from "./words.js";
 
-const FIRST = 40; // rows that are drawn before somebody asks for all
-const BATCH = 40; // rows that are made in one frame
+const FIRST = 40; // rows that are drawn before somebody asks for all, and that are made in one frame
+const PAGE = 100; // rows that are there at a time, however many there are
 
 const SORTS = {
   look: (row) => row.weight,
@@ -36,17 +36,23 @@ const rowsOf = (data, sort, filter) => {
   }
   return groups.sort((a, b) => b.weight - a.weight || b.requests - a.requests).flatMap((group) => group.rows);
 };
+// Some of the rows, each with its place among all. A workspace that goes on from the page before is named again.
+const pageOf = (rows, from, to) => {
+  const shown = rows.slice(from, to).map((each, at) => ({ ...each, place: from + at + 2 })), [first] = shown;
+  const head = first && first.project !== null && !first.alone ? rows.findLastIndex((each, at) => at < from && each.project === null && each.workspace === first.workspace) : -1;
+  return head < 0 ? shown : [{ ...rows[head], place: head + 2 }, ...shown];
+};
 const row = (workspace, project, figures) => {
   const why = figures.points ? reasons(figures) : [];
   return { key: JSON.stringify([workspace, project]), workspace, project, figures, why, weight: why.reduce((sum, each) => sum + each.weight, 0) };
 };
 
 export const scopeTable = () => {
-  let data = null, sort = "look", filter = "", all = false, held = null, limit = FIRST, pending = 0, rows = [];
+  let data = null, sort = "look", filter = "", all = false, held = null, page = 0, pending = 0;
   const kept = new Map();
   const heads = new Map(COLUMNS.map((name) => {
     const button = el("button", { type: "button" }, say(`column.${name}`));
-    button.addEventListener("click", () => { sort = name; held = null; draw(); });
+    button.addEventListener("click", () => { sort = name; turn(0); });
     return [name, el("th", { scope: "col", role: "columnheader", class: `c-${name}` }, button)];
   }));
   const body = el("tbody", { role: "rowgroup" });
@@ -54,13 +60,20 @@ export const scopeTable = () => {
     el("caption", { class: "unseen" }, say("scopes.caption")),
     el("thead", { role: "rowgroup" }, el("tr", { role: "row" }, ...heads.values())), body);
   const box = el("input", { id: "filter", type: "search", autocomplete: "off", spellcheck: "false", placeholder: say("filter.hint") });
-  box.addEventListener("input", () => { filter = box.value.trim().toLowerCase(); held = null; limit = FIRST; draw(); });
+  box.addEventListener("input", () => { filter = box.value.trim().toLowerCase(); turn(0); });
   const matches = el("p", { class: "soft", role: "status" });
   const more = el("button", { type: "button", class: "quiet" });
-  more.addEventListener("click", () => { all = true; draw(); });
+  more.addEventListener("click", () => { all = true; [...body.querySelectorAll("a.scope")].at(-1)?.focus({ preventScroll: true }); draw(); });
+  const turned = (way) => { turn(page + way); node.scrollIntoView(); };
+  const [before, after] = ["before", "after"].map((name, at) => {
+    const button = el("button", { type: "button", class: "quiet" }, say(`pages.${name}`));
+    button.addEventListener("click", () => { if (!button.ariaDisabled) turned(at * 2 - 1); });
+    return button;
+  });
+  const place = el("span", { class: "soft", role: "status" }), pager = el("nav", { class: "pages", "aria-label": say("pages.label") }, before, place, after);
   const node = el("section", { class: "card", "aria-labelledby": "scopes-title" },
     el("div", { class: "card-head" }, el("h2", { id: "scopes-title" }, say("scopes.title")), heatLegend(), el("label", { class: "unseen", for: "filter" }, say("filter.label")), box, matches),
-    table, more);
+    table, more, pager);
   const settle = rowKeys(body, "a.scope");
 
   // Only charts on the screen are redrawn; the others are when they come into it.
@@ -76,31 +89,37 @@ export const scopeTable = () => {
   const busy = () => body.matches(":hover") || body.contains(document.activeElement);
   for (const left of ["focusout", "pointerleave"]) body.addEventListener(left, () => setTimeout(() => { if (!busy()) draw(); }));
 
+  const turn = (to) => { page = to; held = null; draw(); };
   const draw = () => {
     if (!data) return;
-    cancelAnimationFrame(pending);
-    rows = rowsOf(data, sort, filter);
+    let rows = rowsOf(data, sort, filter);
     if (held && busy()) {
       const places = new Map(held.map((key, index) => [key, index]));
       rows = rows.map((each, index) => [each, places.get(each.key) ?? held.length + index]).sort((a, b) => a[1] - b[1]).map(([each]) => each);
     }
     held = rows.map((each) => each.key);
-    limit = Math.max(limit, FIRST);
-    grow();
-    more.hidden = all || rows.length <= FIRST;
+    const size = all ? PAGE : FIRST, last = Math.max(0, Math.ceil(rows.length / size) - 1);
+    page = all ? Math.min(page, last) : 0;
+    const from = page * size, to = Math.min(from + size, rows.length);
+    grow(pageOf(rows, from, to), FIRST);
+    more.hidden = all || !last;
     text(more, sayCount("scopes.all", rows.length, { count: count(rows.length) }));
+    pager.hidden = !all || !last;
+    text(place, say("pages.shown", { from: count(from + 1), to: count(to), all: count(rows.length) }));
+    attribute(before, "aria-disabled", page === 0 ? "true" : null);
+    attribute(after, "aria-disabled", page === last ? "true" : null);
+    attribute(table, "aria-rowcount", last ? rows.length + 1 : null);
     const projects = rows.filter((each) => each.project !== null).length;
     text(matches, filter ? sayCount("filter.matches", projects, { count: count(projects) }) : "");
     for (const [name, head] of heads) attribute(head, "aria-sort", name === sort ? "descending" : null);
   };
 
   // The first rows at once, the others frame by frame: typing and scrolling go on meanwhile.
-  const grow = () => {
-    const wanted = all ? rows.length : Math.min(rows.length, FIRST);
-    limit = Math.min(limit, wanted);
+  const grow = (rows, limit) => {
+    cancelAnimationFrame(pending);
     keyed(body, kept, rows.slice(0, limit), (each) => each.key, make, update);
-    if (limit === wanted) settle();
-    if (limit < wanted) pending = requestAnimationFrame(() => { limit += BATCH; grow(); });
+    if (limit < rows.length) pending = requestAnimationFrame(() => grow(rows, limit + FIRST));
+    else settle();
   };
 
   const make = (told) => {
@@ -150,7 +169,8 @@ const makeRow = ({ workspace, project, alone, name: rest }) => {
   return { node, name, why, columns, times, heat, requests, failed, p50, p95, rate, delta, saved, spared, open };
 };
 
-const fill = (part, { workspace, project, figures, why }) => {
+const fill = (part, { workspace, project, figures, why, place }) => {
+  attribute(part.node, "aria-rowindex", place);
   if (project !== null && workspace !== null) attribute(part.name, "href", scopeAddress(workspace, project));
   const fails = failures(figures), [worst] = project === null ? [] : why;
   text(part.why, worst ? reasonText(worst) : "");

@@ -248,26 +248,89 @@ class Once:
         return None
 
 
-async def test_a_thousand_scopes_for_a_day(chromium: Chromium, desk: Desk) -> None:
-    desk.told = Once(figures.overview("24h", cast=figures.many(1000)))
+MORE = ".card > .quiet"
+NEXT, PREVIOUS = ".pages button:last-child", ".pages button:first-child"
+SHOWN = ".pages [role=status]"
+
+
+def rows(first: int, last: int, whole: int) -> str:
+    return f"Rows {first:,}{UNKNOWN}{last:,} of {whole:,}"
+
+
+async def test_two_thousand_scopes_for_a_day(chromium: Chromium, desk: Desk) -> None:
+    """However many there are, a hundred rows are there at a time, and all of them can be reached."""
+    desk.told = Once(figures.overview("24h", cast=figures.many(2000)))
     somebody = await look(chromium, desk, "/?window=24h")
     assert await somebody.page.asked(ROWS) == 40
-    assert await somebody.see(".card > .quiet") == "Show all 1,100 rows"
+    assert await somebody.see(MORE) == "Show all 2,200 rows"
+    assert not await somebody.page.asked("document.querySelector('.pages').checkVisibility()")
     # A few dozen rows a frame, so that the page answers meanwhile.
     await somebody.page.asked(
         "window.made = [];"
         "new MutationObserver((list) => made.push(list.flatMap((each) => [...each.addedNodes]).length))"
         ".observe(document.querySelector('.scopes tbody'), {childList: true});"
-        "window.longest = 0; document.querySelector('.card > .quiet').click()"
+        f"document.querySelector('{MORE}').click()"
     )
-    await somebody.page.until(f"{ROWS} === 1100")
+    await somebody.page.until(f"{ROWS} === 100")
+    seen: set[str] = set()
+    for page in range(22):
+        first, last = page * 100 + 1, page * 100 + 100
+        assert await somebody.see(SHOWN) == rows(first, last, 2200)
+        await somebody.page.until(f"{ROWS} >= 100")
+        seen |= set(await somebody.page.asked("[...document.querySelectorAll('a.scope')].map((e) => e.href)"))
+        assert await somebody.page.asked(f"{ROWS} <= 101 && document.querySelectorAll('*').length < 9000")
+        await somebody.page.click(NEXT)
+    assert len(seen) == 2000
     assert max(await somebody.page.asked("made")) <= 40
-    print(f"longest task while 1,100 rows were made: {await somebody.page.asked('longest')} ms")
+    # It is the last page: there is nothing after it, and a reader is told so.
+    assert await somebody.see(SHOWN) == rows(2101, 2200, 2200)
+    assert await somebody.page.asked(f"document.querySelector('{NEXT}').ariaDisabled") == "true"
+    assert await somebody.page.asked("document.querySelector('.scopes').getAttribute('aria-rowcount')") == "2201"
+    # What is looked for is found among all of them.
     await somebody.page.asked(
         "const f = document.querySelector('#filter'); f.value = 'customer-042/'; f.dispatchEvent(new Event('input'))"
     )
     await somebody.page.until(f"{ROWS} === 11")
     assert await somebody.see(".card-head [role=status]") == "10 projects"
+    assert not await somebody.page.asked("document.querySelector('.pages').checkVisibility()")
+    assert somebody.complaints() == []
+
+
+async def test_the_pages_of_the_table_are_turned_by_keyboard_and_told_to_readers(
+    chromium: Chromium, desk: Desk
+) -> None:
+    desk.told = Once(figures.overview("24h", cast=figures.many(300)))
+    somebody = await look(chromium, desk, "/?window=24h")
+    await somebody.page.asked(f"document.querySelector('{MORE}').focus()")
+    await somebody.press("Enter")
+    await somebody.page.until(f"{ROWS} === 100")
+    # On from where one was, not from the top: the last row that was there.
+    assert await somebody.page.asked("document.activeElement.closest('tr').ariaRowIndex") == "41"
+    await somebody.press("Tab")
+    assert await somebody.holds() == "Previous"
+    await somebody.press("Tab")
+    assert await somebody.holds() == "Next"
+    await somebody.press("Enter")
+    assert await somebody.see(SHOWN) == rows(101, 200, 330)
+    assert await somebody.holds() == "Next"
+    index = "document.querySelectorAll('.scopes tbody tr')[1].ariaRowIndex"
+    await somebody.page.until(f"{index} !== '3'")
+    # A workspace whose projects began on the page before is named again, and its row says which it is.
+    heads = await somebody.page.asked(
+        "[...document.querySelectorAll('.scopes tbody tr')].slice(0, 2)"
+        ".map((e) => [e.className, Number(e.ariaRowIndex)])"
+    )
+    assert heads == [["group", 101], ["member", 102]]
+    await somebody.press("Tab", shift=True)
+    await somebody.press("Enter")
+    assert await somebody.see(SHOWN) == rows(1, 100, 330)
+    tree = (await somebody.ask("Accessibility.getFullAXTree"))["nodes"]
+    names = {(node["role"]["value"], node.get("name", {}).get("value")) for node in tree if not node.get("ignored")}
+    assert ("navigation", "Pages of this table") in names
+    # Another order begins at its first page.
+    await somebody.page.click(NEXT)
+    await somebody.page.click("th.c-requests button")
+    assert await somebody.see(SHOWN) == rows(1, 100, 330)
 
 
 async def test_rows_keep_their_places_while_somebody_is_in_them(chromium: Chromium, desk: Desk) -> None:
