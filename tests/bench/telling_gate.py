@@ -13,17 +13,18 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import uvloop
 
 from config.load import load
+from observability.history.told import Told
 from observability.logs import configure_logs
 from observability.open_requests import AREA_BYTES, OpenRequests
 from proxy.app import open_gate
 from proxy.gate import Gate
 from proxy.memory import keep_large_blocks, settle
+from proxy.telling import MOMENT_SECONDS
 from tests.bench.silent import SilentRecorder
-
-_ASKED_SECONDS: Final = 1.0
 
 
 async def serve(configuration: Path, port: int, telling: str) -> None:
@@ -39,14 +40,23 @@ async def serve(configuration: Path, port: int, telling: str) -> None:
             settle()
             async with server:
                 while True:
-                    _take(gate)
-                    await asyncio.sleep(_ASKED_SECONDS)
+                    for _ in range(_MOMENTS):
+                        await asyncio.sleep(MOMENT_SECONDS)
+                        _tell_ended(gate)
+                    _tell_counted(gate)
 
 
-def _take(gate: Gate) -> None:
-    """What the supervisor asks each worker for, so that it does not pile up."""
-    while gate.ended.take():
-        pass
+# A worker is asked for its metrics as often as saltgate is scraped, which is seldom more than once in a second.
+_MOMENTS: Final = round(1.0 / MOMENT_SECONDS)
+
+
+def _tell_ended(gate: Gate) -> None:
+    """What a worker tells its supervisor by itself."""
+    while summaries := gate.ended.take():
+        msgspec.msgpack.encode(Told(summaries=summaries))
+
+
+def _tell_counted(gate: Gate) -> None:
     for counted in gate.metrics.told():
         counted.encode()
 
