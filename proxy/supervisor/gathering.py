@@ -9,7 +9,9 @@ from typing import Final
 import msgspec
 
 from observability.history.history import History
+from observability.history.summary import summary_of
 from observability.history.told import Told
+from observability.record import Record
 
 _DECODER: Final = msgspec.msgpack.Decoder(Told)
 
@@ -34,6 +36,10 @@ class Gathering:
             self._open[worker] = told.open_streams
         if told.dropped:
             self._dropped[worker] = told.dropped
+
+    def finished(self, record: Record) -> None:
+        """A request that ended with its worker (`Losses`), which tells of it no more."""
+        self.history.add(summary_of(record), self._clock())
 
     def end(self, worker: str) -> None:
         """It has ended: nothing of it is open any more."""

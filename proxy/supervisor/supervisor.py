@@ -54,11 +54,13 @@ class Supervisor:
         self._read_anew = read_anew
         self._ready_seconds = ready_seconds
         self._metering = Metering(plan.metrics, wall_clock=wall_clock)
-        self._losses = Losses(told, self._metering.totals, monotonic_ns=time.monotonic_ns, wall_ns=time.time_ns)
         self._exports = Exports(self._metering.totals, self._states, wall_clock=wall_clock)
         self._exports.follow(plan.metrics.otlp)
         history = History(Bounds(scopes=plan.scopes, recent=plan.recent, kept=plan.kept), since=wall_clock())
         self.gathering = Gathering(history, wall_clock)
+        self._losses = Losses(
+            (*told, self.gathering), self._metering.totals, monotonic_ns=time.monotonic_ns, wall_ns=time.time_ns
+        )
         self._current = Generation(plan, listening, self._metering.totals, self.gathering, self._losses)
         self._retired: set[Generation] = set()  # they have handed over, and some of their connections are open
         self._coming: Generation | None = None

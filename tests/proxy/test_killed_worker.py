@@ -1,4 +1,4 @@
-"""A worker that is killed: each request that it had open leaves one line and one count all the same."""
+"""A worker that is killed: each request that it had open leaves one line, one count and one entry of the pages."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from tests.parts.gone_client import GoneClient, post
 from tests.parts.raw_engine import STREAM_HEAD, RawEngine, Send, WaitForPeer, chunk
 from tests.parts.redis_server import RedisServer
 from tests.proxy.relay.relay_parts import TOKEN
+from tests.proxy.test_admin_pages import Viewer
 from tests.proxy.test_server import serving
 
 pytestmark = pytest.mark.process
@@ -30,7 +31,7 @@ proof = "off"
 """
 
 
-async def test_each_stream_of_a_killed_worker_leaves_exactly_one_line_and_one_count(
+async def test_each_stream_of_a_killed_worker_is_told_exactly_once_in_lines_counts_and_pages(
     redis: RedisServer, tmp_path: Path
 ) -> None:
     engine = RawEngine((Send(STREAM_HEAD), Send(chunk(TOKEN)), WaitForPeer()))
@@ -67,3 +68,6 @@ async def test_each_stream_of_a_killed_worker_leaves_exactly_one_line_and_one_co
         assert all("prompt_tokens" not in line and line["tokens_known"] is False for line in lost)
         counted = await served.metric(r'saltgate_requests_total\{[^}]*model="many"[^}]*outcome="gate_error"[^}]*\}')
         assert counted == STREAMS
+        async with Viewer(served) as viewer:
+            total = await viewer.until_requests(STREAMS + 2)
+            assert total["outcomes"] == {"ok": 2, "gate_error": STREAMS}
