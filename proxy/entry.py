@@ -20,7 +20,6 @@ from proxy.engines.profile import Endpoint, Operation
 from proxy.isolation.narrowing import Narrowed
 from proxy.isolation.scope import Scope
 from proxy.isolation.unit import Level
-from proxy.refusals import EngineUnavailable
 from proxy.relay.destination import Destination
 from proxy.relay.request import Request
 
@@ -42,8 +41,10 @@ class Engines(Protocol):
         """
         ...
 
-    def destination(self, scope: Scope, model: str, operation: Operation, *, with_images: bool = False) -> Destination:
-        """Where this request may go. Raises ModelNotAllowed, ModelNotFound, EngineUnavailable."""
+    def destination(self, scope: Scope, model: str, endpoint: Endpoint, *, with_images: bool = False) -> Destination:
+        """Where this request may go, which was read by the endpoint's table. Raises as `endpoint` does, and
+        EngineUnavailable where that is not the model's any more.
+        """
         ...
 
 
@@ -102,7 +103,7 @@ class Entries:
         if entry is not None:
             return entry
         request = asked.request
-        record.asked(request.endpoint.operation.value, request.model, request.stream)
+        record.asked(request.endpoint.operation_name, request.model, request.stream)
         place = await self._place(request, admission, body_bytes, client, record)
         try:
             return await self._turn(place, asked, content, admission, record)
@@ -114,12 +115,7 @@ class Entries:
         """Where the request may go: to the engine by whose table it was read, also where images, a scan or its turn
         took their time.
         """
-        operation = request.endpoint.operation
-        if self.engines.endpoint(scope, request.model, operation) is not request.endpoint:
-            raise EngineUnavailable(
-                "Another engine serves this model since a moment ago. Send the request again.", reason="engine_changed"
-            )
-        return self.engines.destination(scope, request.model, operation, with_images=request.images > 0)
+        return self.engines.destination(scope, request.model, request.endpoint, with_images=request.images > 0)
 
     async def end_revoked(self) -> None:
         """Whoever waits and may have it no more waits no more."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -34,6 +34,7 @@ from proxy.identity import Identity
 from proxy.isolation.remembered import RememberedSalts
 from proxy.isolation.salt import Salt
 from proxy.isolation.scope import Scope
+from proxy.isolation.sharing import Decision
 from proxy.isolation.unit import Level
 from proxy.refusals import EngineUnavailable, Refusal
 from proxy.relay.answer import Answer
@@ -161,6 +162,7 @@ class Gateway:
             asked = read
         else:
             asked, admission = await self._fetch(read, request, admission, record)
+        presented = asked.presented
         entry = self.entries.at_once(asked, admission) or await self.entries.in_turn(
             asked, admission, len(body), request, record
         )
@@ -173,17 +175,18 @@ class Gateway:
         standing = partial(self.admissions.standing, entry.admission)
         sendable = standing
         if isinstance(stamped, StampedRequest):
-            salt_of = partial(self._salt, model=stamped.model, content=entry.content, presented=asked.presented)
-            sendable = partial(self._sendable, entry.admission, stamped.salt, salt_of)
+            sendable = partial(self._sendable, stamped.salt, entry.admission, stamped.model, entry.content, presented)
         return Ready(entry.place, stamped, destination, standing, sendable, accounted)
 
-    def _sendable(self, admission: Admission, salt: Salt, salt_of: Callable[[Scope, Snapshot], Salt]) -> Refusal | None:
+    def _sendable(
+        self, salt: Salt, admission: Admission, model: str, content: Level | None, presented: str | None
+    ) -> Refusal | None:
         """Why the request may not be sent any more as it was stamped: its caller, or the salt of its border."""
         now = self.admissions.same_scope_now(admission)
         if now is admission or isinstance(now, Refusal):
             return now if isinstance(now, Refusal) else None
         try:
-            salt_now = salt_of(now.scope, now.snapshot)
+            salt_now = self._salt(now.scope.decision(model, content), now.snapshot, presented)
         except Refusal as refusal:
             return refusal
         if salt_now.value == salt.value:
@@ -228,31 +231,27 @@ class Gateway:
         began = time.monotonic_ns()
         asked, admission, destination = entry.asked, entry.admission, entry.destination
         request, scope = asked.request, admission.scope
-        record.asked(request.endpoint.operation.value, request.model, request.stream)
+        record.asked(request.endpoint.operation_name, request.model, request.stream)
         decision = scope.decision(request.model, entry.content)
         record.scoped(scope.workspace, scope.project, scope.collection)
-        record.decided(str(decision.unit), decision.border.line.value, decision.border.causes)
+        record.decided(decision.unit_name, decision.line_name, decision.causes)
         several = len(destination.pools) > 1
         if request.endpoint.salt is None:
             record.stage("stamp", began)
-            destination = replace(destination, caller=_name(admission.identity)) if several else destination
+            destination = destination._replace(caller=_name(admission.identity)) if several else destination
             return count(request, request_id=record.request_id), destination
-        salt = self._salt(
-            scope, admission.snapshot, model=request.model, content=entry.content, presented=asked.presented
-        )
+        salt = self._salt(decision, admission.snapshot, asked.presented)
         record.stamped(salt.fingerprint, salt.key_id, salt.epoch)
         stamped = stamp(request, salt, request_id=record.request_id, show_reuse=scope.show_reuse)
         if several:
             begins = beginning(request, salt)
-            destination = replace(destination, caller=_name(admission.identity), beginning=begins)
+            destination = destination._replace(caller=_name(admission.identity), beginning=begins)
         record.stage("stamp", began)
         return stamped, destination
 
-    def _salt(
-        self, scope: Scope, snapshot: Snapshot, *, model: str, content: Level | None, presented: str | None
-    ) -> Salt:
+    def _salt(self, decision: Decision, snapshot: Snapshot, presented: str | None) -> Salt:
         """The salt of a request's border, as of the snapshot."""
-        salt = self.salts.salt(scope.unit(model, content), snapshot.ring, self.wall_clock())
+        salt = self.salts.salt(decision, snapshot.ring, self.wall_clock())
         return salt if presented is None else self.salts.keys.within(salt, presented)
 
     def _list_models(self, request: Request, wanted: ListModels, scope: Scope, record: Record) -> Answer:

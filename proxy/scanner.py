@@ -54,7 +54,7 @@ class Scanner:
 
     def hold_in(self, workspace: str) -> bool:
         """Whether any rule holds there. Where none does, a request is not looked at."""
-        return bool(self._rules(workspace))
+        return bool(self._of_workspace.get(workspace, self._everywhere))
 
     async def narrowed(self, workspace: str, asked: ClientRequest) -> Narrowed:
         """What the workspace's rules say of the request. What takes too long, its waiting for a thread included, counts

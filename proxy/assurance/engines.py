@@ -226,7 +226,9 @@ class Engines:
         return [name for name, served in self._served.items() if _may_use(scope, served.model)]
 
     def model(self, scope: Scope, model: str) -> None:
-        """Raises as `destination` does where this scope cannot use the model."""
+        """Raises ModelNotAllowed where this scope cannot use the model, the same whether or not there is one of this
+        name; ModelNotFound for a listed model that no engine serves; EngineUnavailable where that is not known.
+        """
         self._engine(scope, model)
 
     def endpoint(self, scope: Scope, model: str, operation: Operation) -> Endpoint:
@@ -244,17 +246,21 @@ class Engines:
             )
         return endpoint
 
-    def destination(self, scope: Scope, model: str, operation: Operation, *, with_images: bool = False) -> Destination:
-        """Where this request may go: one with images needs a proof of the engine's media cache, too.
+    def destination(self, scope: Scope, model: str, endpoint: Endpoint, *, with_images: bool = False) -> Destination:
+        """Where this request may go, which was read by the endpoint's table: one with images needs a proof of the
+        engine's media cache, too.
 
-        Raises ModelNotAllowed, the same whether or not there is such a model; ModelNotFound for a listed model that no
-        engine serves; EngineUnavailable where the proof forbids it, naming the check.
+        Raises as `endpoint` does; and EngineUnavailable where another engine serves the model by now, and where the
+        proof forbids it, naming the check.
         """
         engine = self._engine(scope, model)
-        pools = _allowed(engine, model, operation, with_images=with_images)
-        return Destination(
-            engine=engine.name, model=model, pools=pools, patience=engine.patience_with(model), outliers=engine.outliers
-        )
+        if engine.profile.endpoint(endpoint.operation) is not endpoint:
+            self.endpoint(scope, model, endpoint.operation)
+            raise EngineUnavailable(
+                "Another engine serves this model since a moment ago. Send the request again.", reason="engine_changed"
+            )
+        pools = _allowed(engine, model, endpoint, with_images=with_images)
+        return Destination(engine.name, model, pools, engine.patience_with(model), engine.outliers)
 
     async def follow(self) -> None:
         """Ask and prove until cancelled. Raises what no engine's answer explains: then verdicts would grow old."""
@@ -471,13 +477,13 @@ def _may_use(scope: Scope, model: Model) -> bool:
     return model.base if scope.models is None else model.id in scope.models
 
 
-def _allowed(engine: Engine, model: str, operation: Operation, *, with_images: bool) -> Sequence[Pool]:
-    endpoint = engine.profile.endpoint(operation)
+def _allowed(engine: Engine, model: str, endpoint: Endpoint, *, with_images: bool) -> Sequence[Pool]:
+    operation = endpoint.operation
     only = engine.replicas[0] if len(engine.replicas) == 1 else None
     if only is not None and only.reachable and only.lacking(operation, engine.proof, with_images) is None:
         return (only.pool,)  # nearly always; what follows would say the same
     serving = [replica for replica in engine.replicas if replica.serves(model)] or engine.replicas
-    if endpoint is not None and endpoint.salt is None:
+    if endpoint.salt is None:
         allowed = list(serving)  # it computes no prompt: there is nothing to prove
     else:
         allowed = [replica for replica in serving if replica.lacking(operation, engine.proof, with_images) is None]

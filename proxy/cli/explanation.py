@@ -170,7 +170,7 @@ def _serving(engines: Engines, scope: Scope, model: str | None) -> Serving | tup
         return tuple(engines.models(scope))
     engines.model(scope, model)
     try:
-        engines.destination(scope, model, Operation.CHAT)
+        engines.destination(scope, model, engines.endpoint(scope, model, Operation.CHAT))
     except EngineUnavailable as refusal:
         # No endpoint is proven here: that is for the running gate, and for `saltgate check`.
         if refusal.reason != "not_proven":

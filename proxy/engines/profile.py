@@ -104,12 +104,14 @@ class Endpoint:
     hides_in_choices: Mapping[str, str] = field(default_factory=dict, repr=False)
     media: MediaPlace | None = None
     path_bytes: bytes = field(init=False, repr=False, compare=False)
+    operation_name: str = field(init=False, repr=False, compare=False)
     salted_names: frozenset[str] = field(init=False, repr=False, compare=False)
     """Of the members in which its engine, or any engine, reads a salt: nothing of a client's goes up under them."""
 
     def __post_init__(self) -> None:
         places = () if self.salt is None else self.salt.members
         object.__setattr__(self, "path_bytes", self.path.encode("ascii"))
+        object.__setattr__(self, "operation_name", self.operation.value)
         object.__setattr__(self, "salted_names", frozenset({"cache_salt", *(path[0] for path in places)}))
         bringing = [name for name, line in self.fields.items() if brings_media(line.rule)]
         if bringing != ([] if self.media is None else [self.media.field]):

@@ -113,6 +113,16 @@ class Ring:
 
 
 @dataclass(frozen=True, slots=True)
+class TimedSalt:
+    """A unit's salt and the times, in Unix seconds, between which the ring gives it."""
+
+    salt: Salt
+    ring: Ring
+    since: float
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
 class KeyRing:
     """The configured keys, by id. The ring says which of them a unit uses; the secrets stay here."""
 

@@ -6,10 +6,11 @@ The rules themselves are in `scope.py`; it makes every `Border`, so what is told
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
+from proxy.isolation.ring import TimedSalt
 from proxy.isolation.unit import (
     CollectionUnit,
     DeploymentUnit,
@@ -73,10 +74,28 @@ class Border:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The unit of one request, and the border that it was taken from."""
+    """The unit of one request, and the border that it was taken from.
+
+    One is made for many requests, so what each of them tells of it is made with it: the unit and the line as they are
+    spelled, and the causes.
+    """
 
     unit: Unit
     border: Border
+    unit_name: str = field(init=False, repr=False, compare=False)
+    line_name: str = field(init=False, repr=False, compare=False)
+    causes: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    salt: TimedSalt | None = field(default=None, init=False, repr=False, compare=False)
+    """The unit's, as it was made for the last of them (`proxy.isolation.remembered`)."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "unit_name", str(self.unit))
+        object.__setattr__(self, "line_name", self.border.line.value)
+        object.__setattr__(self, "causes", self.border.causes)
+
+    def remember(self, salt: TimedSalt) -> None:
+        """For the next request: it is no part of what was decided."""
+        object.__setattr__(self, "salt", salt)
 
 
 def because(border: Border, *, workspace: str, project: str, model: str | None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from proxy.engines.beginning import Beginning
 from proxy.relay.outliers import Outliers
@@ -11,8 +11,7 @@ from proxy.relay.patience import Patience
 from proxy.relay.pool import Pool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Destination:
+class Destination(NamedTuple):
     """The replicas of one engine that may take one request, at least one, and the engine's patience with its model.
 
     `outliers` is what this worker found of the engine's replicas; `caller` names whose request it is to them.
@@ -23,6 +22,6 @@ class Destination:
     model: str
     pools: Sequence[Pool]
     patience: Patience
-    outliers: Outliers = field(default_factory=Outliers)
+    outliers: Outliers
     caller: str = ""
     beginning: Beginning | None = None

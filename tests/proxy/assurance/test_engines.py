@@ -19,14 +19,15 @@ from proxy.assurance.leash import leash
 from proxy.assurance.proof import Prover
 from proxy.assurance.verdict import Verdict
 from proxy.demo.simulator import AT_ONCE, Endpoint, EngineShape, Flaws, Pace, Simulator
-from proxy.engines.kinds import VLLM
+from proxy.engines.kinds import PROFILES, VLLM
 from proxy.engines.profile import Endpoint as Profile
 from proxy.engines.profile import Operation
 from proxy.isolation.salt import SaltKey
 from proxy.isolation.scope import Scope
 from proxy.isolation.sharing import Line
 from proxy.isolation.unit import Level
-from proxy.refusals import EngineUnavailable, ModelNotAllowed, ModelNotFound
+from proxy.refusals import EndpointNotAllowed, EngineUnavailable, ModelNotAllowed, ModelNotFound
+from proxy.relay.destination import Destination
 from proxy.relay.patience import Patience
 from proxy.relay.pool import Pool
 from tests.parts.gate_bed import chat, gate_bed
@@ -104,8 +105,14 @@ def is_settled(engine: Engine) -> bool:
     return all(len(replica.findings) == len(VLLM.salted) for replica in engine.replicas)
 
 
+def destination(
+    engines: Engines, model: str, operation: Operation = Operation.CHAT, scope: Scope = SCOPE
+) -> Destination:
+    return engines.destination(scope, model, engines.endpoint(scope, model, operation))
+
+
 def pools(engines: Engines, operation: Operation = Operation.CHAT, scope: Scope = SCOPE) -> Sequence[Pool]:
-    return engines.destination(scope, "tiny", operation).pools
+    return destination(engines, "tiny", operation, scope).pools
 
 
 def refusal(engines: Engines, operation: Operation = Operation.CHAT) -> EngineUnavailable:
@@ -522,7 +529,7 @@ async def test_the_configured_models_are_served_also_before_the_engine_told_of_t
         assert list(engines.models(SCOPE)) == ["tiny"]
         refusal(engines)
         with pytest.raises(ModelNotAllowed):
-            engines.destination(SCOPE, "other", Operation.CHAT)
+            destination(engines, "other")
 
 
 async def test_only_configured_models_of_an_engine_are_served() -> None:
@@ -537,7 +544,7 @@ async def test_an_engine_without_its_configured_models_says_so() -> None:
     async with Simulator(SHAPE) as sound, following(engine := engine_of(sound.url)) as engines:
         await until(lambda: is_settled(engine))
         with pytest.raises(EngineUnavailable, match="configured to serve"):
-            engines.destination(SCOPE, "missing", Operation.CHAT)
+            destination(engines, "missing")
 
 
 async def test_a_model_at_two_engines_is_refused_and_told_rather_than_chosen() -> None:
@@ -546,7 +553,7 @@ async def test_a_model_at_two_engines_is_refused_and_told_rather_than_chosen() -
         async with following(first, second) as engines:
             await until(lambda: is_settled(first) and is_settled(second))
             assert refusal(engines).reason == "model_at_two_engines"
-            own = engines.destination(SCOPE, "own", Operation.CHAT).pools
+            own = destination(engines, "own").pools
             assert list(own) == [second.replicas[0].pool]
 
 
@@ -559,6 +566,24 @@ async def test_the_configuration_decides_which_of_two_engines_serves_a_model() -
             assert list(pools(engines)) == [named.replicas[0].pool]
 
 
+async def test_what_was_read_by_the_table_of_another_engine_goes_nowhere() -> None:
+    engine = engine_at("http://127.0.0.1:9", models=frozenset({"tiny"}))
+    async with following(engine) as engines:
+        other = replace(engines.endpoint(SCOPE, "tiny", Operation.CHAT))
+        with pytest.raises(EngineUnavailable) as refused:
+            engines.destination(SCOPE, "tiny", other)
+        assert refused.value.reason == "engine_changed"
+
+
+async def test_what_was_read_by_a_table_that_the_models_engine_lacks_goes_nowhere() -> None:
+    other = engine_at("http://127.0.0.1:9", models=frozenset({"tiny"}))
+    endpoint = other.profile.endpoint(Operation.COUNT_TOKENS)
+    assert endpoint is not None
+    async with following(replace(other, profile=PROFILES["sglang"])) as engines:
+        with pytest.raises(EndpointNotAllowed):
+            engines.destination(SCOPE, "tiny", endpoint)
+
+
 @pytest.mark.parametrize("model", ["lora", "nowhere"])
 async def test_while_an_engine_has_not_told_an_adapter_of_others_looks_like_no_model(model: str) -> None:
     shape = replace(SHAPE, adapters={"lora": "tiny"})
@@ -566,7 +591,7 @@ async def test_while_an_engine_has_not_told_an_adapter_of_others_looks_like_no_m
     async with Simulator(shape) as sound, following(engine_at(sound.url), silent) as engines:
         await until(lambda: engines.ready)
         with pytest.raises(EngineUnavailable):
-            engines.destination(SCOPE, model, Operation.CHAT)
+            destination(engines, model)
 
 
 async def test_an_adapter_is_only_for_projects_that_list_it() -> None:
@@ -576,13 +601,13 @@ async def test_an_adapter_is_only_for_projects_that_list_it() -> None:
         assert list(engines.models(SCOPE)) == ["tiny"]
         listing = replace(SCOPE, models=frozenset({"lora", "gone"}))
         assert list(engines.models(listing)) == ["lora"]
-        assert engines.destination(listing, "lora", Operation.CHAT).pools
+        assert destination(engines, "lora", scope=listing).pools
         with pytest.raises(ModelNotAllowed):
-            engines.destination(SCOPE, "lora", Operation.CHAT)
+            destination(engines, "lora")
         with pytest.raises(ModelNotAllowed):
-            engines.destination(listing, "tiny", Operation.CHAT)
+            destination(engines, "tiny", scope=listing)
         with pytest.raises(ModelNotFound):
-            engines.destination(listing, "gone", Operation.CHAT)
+            destination(engines, "gone", scope=listing)
 
 
 @pytest.mark.parametrize(

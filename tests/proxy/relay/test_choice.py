@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from proxy.engines.beginning import Beginning
 from proxy.relay.choice import Affinity
 from proxy.relay.destination import Destination
+from proxy.relay.outliers import Outliers
 from proxy.relay.patience import Patience
 from proxy.relay.pool import Address, Pool
 from proxy.relay.rendezvous import AT_EASE, LOAD, Place, bound, order
@@ -147,7 +148,12 @@ def test_what_computes_no_prompt_goes_to_who_has_least_to_do() -> None:
 def test_what_is_outstanding_is_forgotten_when_it_ends_also_by_an_error() -> None:
     pools = [Pool(Address(host="10.0.0.1", port=port), connect_seconds=1.0) for port in (1, 2)]
     destination = Destination(
-        engine="main", model="tiny", pools=pools, patience=Patience(first_byte=1, idle=1), beginning=start(1)
+        engine="main",
+        model="tiny",
+        pools=pools,
+        patience=Patience(first_byte=1, idle=1),
+        outliers=Outliers(),
+        beginning=start(1),
     )
     affinity = Affinity(lambda: 0.0)
     held = ExitStack()
