@@ -8,7 +8,7 @@ from __future__ import annotations
 from asyncio import CancelledError
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Final, NamedTuple, Protocol, Self
 
 import msgspec
 
@@ -32,6 +32,18 @@ class Teller(Protocol):
     def user_hash_key(self) -> bytes | None: ...
 
     def happened(self, record: Record, *, has_ended: bool) -> None: ...
+
+
+class Caller(NamedTuple):
+    """What a record keeps of who is calling: see `identified` and `spoke_for`."""
+
+    issuer: str | None
+    subject: str | None
+    client: str | None
+    auth_method: str | None
+    token_id: str | None
+    actor_issuer: str | None
+    actor: str | None
 
 
 class Record(msgspec.Struct, eq=False):
@@ -186,6 +198,30 @@ class Record(msgspec.Struct, eq=False):
         """A front end speaks for the caller: its own issuer and subject, kept as his are."""
         self.actor_issuer, self.actor = actor_issuer, actor
 
+    @property
+    def caller(self) -> Caller:
+        return Caller(
+            self.issuer,
+            self.subject,
+            self.client,
+            self.auth_method,
+            self.token_id,
+            self.actor_issuer,
+            self.actor,
+        )
+
+    def called_by(self, caller: Caller) -> None:
+        """Who is calling, verified, as an earlier request of his told it."""
+        (
+            self.issuer,
+            self.subject,
+            self.client,
+            self.auth_method,
+            self.token_id,
+            self.actor_issuer,
+            self.actor,
+        ) = caller
+
     def scoped(self, workspace: str, project: str, collection: str | None = None) -> None:
         """The confirmed scope."""
         self.workspace = workspace
@@ -240,18 +276,17 @@ class Record(msgspec.Struct, eq=False):
         if self.first_byte_ns is None:
             self.first_byte_ns = self._clock()
 
-    def first_token(self, kind: TokenKind, received_ns: int) -> None:
-        """The first event that holds part of the answer came, at `received_ns` of the recorder's monotonic clock."""
-        if self.first_token_ns is None:
-            self.first_token_kind = kind
-            self.first_token_ns = received_ns
-
-    def first_token_written(self, *, visible: bool) -> None:
-        """That event was written to the client. `visible`: it holds something that a person sees."""
-        if self.first_token_written_ns is None:
-            self.first_token_written_ns = self._clock()
-        if visible and self.first_visible_written_ns is None:
-            self.first_visible_written_ns = self.first_token_written_ns
+    def first_token(self, kind: TokenKind, received_ns: int, *, visible: bool) -> None:
+        """The first event that holds part of the answer came at `received_ns` of the recorder's clock and was written
+        to the client now. `visible`: it holds something that a person sees.
+        """
+        if self.first_token_ns is not None:
+            return
+        self.first_token_kind = kind
+        self.first_token_ns = received_ns
+        self.first_token_written_ns = written_ns = self._clock()
+        if visible:
+            self.first_visible_written_ns = written_ns
 
     def first_visible_written(self) -> None:
         """The first event that holds something which a person sees was written, after others that held a token."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Final, NamedTuple, Protocol
 
-from observability.record import Record
+from observability.record import Caller, Record
 from proxy.certificates import ClientCertificates
 from proxy.directory.membership import Named
 from proxy.directory.remembered import GROUPS, RememberedScopes
@@ -85,7 +85,7 @@ class Admissions:
     scopes: RememberedScopes
     certificates: ClientCertificates
     wall_clock: Callable[[], float]
-    _kept: Kept[bytes, tuple[Admission, Warrant]] = field(default_factory=lambda: Kept(CAPACITY))
+    _kept: Kept[bytes, tuple[Admission, Warrant, Caller]] = field(default_factory=lambda: Kept(CAPACITY))
     _snapshot: Snapshot | None = None
     _groups: int = 0
     hits: int = 0
@@ -97,10 +97,13 @@ class Admissions:
         kept = self._kept.find(_key(route, request))
         if kept is None:
             return None
-        admission, warrant = kept
+        admission, warrant, caller = kept
         if not warrant.holds(self.wall_clock()) or self.directory.current() is not admission.snapshot:
             return None
-        _tell(admission, record, began)
+        scope = admission.scope
+        record.called_by(caller)
+        record.scoped(scope.workspace, scope.project, scope.collection)
+        record.stage("directory", record.stage("auth", began))
         self.hits += 1
         return admission
 
@@ -127,7 +130,7 @@ class Admissions:
         record.stage("directory", authenticated)
         warrant = self.warrants.warrant(shown, identity)
         if warrant is not None:
-            self._keep(_key(route, request), admission, warrant)
+            self._keep(_key(route, request), admission, warrant, record.caller)
         return admission
 
     def as_of_now(self, admission: Admission) -> Admission:
@@ -160,7 +163,7 @@ class Admissions:
         now = self.same_scope_now(admission)
         return now if isinstance(now, Forbidden | Unauthenticated) else None
 
-    def _keep(self, key: bytes, admission: Admission, warrant: Warrant) -> None:
+    def _keep(self, key: bytes, admission: Admission, warrant: Warrant, caller: Caller) -> None:
         # What an earlier snapshot allowed counts no more, and would keep that snapshot in memory: a whole directory.
         if admission.snapshot is not self._snapshot:
             self._snapshot = admission.snapshot
@@ -169,7 +172,7 @@ class Admissions:
         groups = len(admission.identity.groups)
         if self._groups + groups > GROUPS:
             self._forget()
-        lost = self._kept.keep(key, (admission, warrant))
+        lost = self._kept.keep(key, (admission, warrant, caller))
         self._groups += groups - (0 if lost is None else len(lost[0].identity.groups))
 
     def _forget(self) -> None:
@@ -184,14 +187,6 @@ def _key(route: Route, request: Request) -> bytes:
     lines = [b"%b\n%b" % line for line in request.raw_headers if line[0].lower() in _DECIDES]
     named = f"{route.workspace or ''}\n{route.project or ''}\n".encode("utf-8", "surrogateescape")
     return sha256(named + b"\n".join(lines)).digest()
-
-
-def _tell(admission: Admission, record: Record, began: int) -> None:
-    """What `found` tells on its way, at once."""
-    identity, scope = admission.identity, admission.scope
-    _tell_identity(identity, record)
-    record.scoped(scope.workspace, scope.project, scope.collection)
-    record.stage("directory", record.stage("auth", began))
 
 
 def _tell_identity(identity: Identity, record: Record) -> None:

@@ -302,8 +302,7 @@ class Exchange:
             return
         self._visible_seen = observer.visible
         if observer.first_token is not None and not before:
-            self._record.first_token(observer.first_token, received_ns)
-            self._record.first_token_written(visible=observer.visible)
+            self._record.first_token(observer.first_token, received_ns, visible=observer.visible)
         else:
             self._record.first_visible_written()
 

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from observability.names import EndReason, Outcome, Stage, TokenKind
-from observability.record import Record
+from observability.record import Caller, Record
 from observability.recorder import Recorder
 from observability.rhythm import Rhythm
 
@@ -39,6 +39,9 @@ class SilentRecord(Record):
     def identified(self, issuer: str, subject: str, client: str | None, method: str) -> None:
         pass
 
+    def called_by(self, caller: Caller) -> None:
+        pass
+
     def scoped(self, workspace: str, project: str, collection: str | None = None) -> None:
         pass
 
@@ -57,10 +60,7 @@ class SilentRecord(Record):
     def first_byte(self) -> None:
         pass
 
-    def first_token(self, kind: TokenKind, received_ns: int) -> None:
-        pass
-
-    def first_token_written(self, *, visible: bool) -> None:
+    def first_token(self, kind: TokenKind, received_ns: int, *, visible: bool) -> None:
         pass
 
     def streamed(

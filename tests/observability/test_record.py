@@ -214,8 +214,7 @@ def test_what_a_person_sees_first_has_a_time_of_its_own() -> None:
     time = Time()
     record = recorder(time=time).request(method="POST", route="/v1/x")
     time.passes(milliseconds=20)
-    record.first_token("reasoning", time.monotonic_ns())
-    record.first_token_written(visible=False)
+    record.first_token("reasoning", time.monotonic_ns(), visible=False)
     record.measure()
     assert record.time_to_first_token_seconds == pytest.approx(0.020)
     assert record.time_to_first_visible_seconds is None
@@ -270,6 +269,7 @@ def test_a_stream_that_waited_for_its_client_tells_nothing_of_the_engines_speed(
         rhythm = record.rhythm
         assert rhythm is not None
         rhythm.hold(1_000_000_000)
+        record.measure()
         assert record.seconds_per_output_token is None
         rhythm.release(3_000_000_000)
     assert record.seconds_per_output_token is None
@@ -277,15 +277,30 @@ def test_a_stream_that_waited_for_its_client_tells_nothing_of_the_engines_speed(
 
 
 def test_an_answer_that_is_no_stream_has_no_gaps_and_no_events() -> None:
-    record = recorder().request(method="POST", route="/v1/x")
+    with recorder().request(method="POST", route="/v1/x") as record:
+        record.answered(200)
     assert (record.largest_gap_seconds, record.held_seconds, record.events, record.bytes_received) == (None,) * 4
 
 
-def test_a_token_that_was_never_written_has_no_time_to_first_token() -> None:
+def test_only_the_first_token_is_the_first() -> None:
     time = Time()
-    record = recorder(time=time).request(method="POST", route="/v1/x")
-    record.first_token("content", time.monotonic_ns())
-    assert record.time_to_first_token_seconds is None
+    with recorder(time=time).request(method="POST", route="/v1/x") as record:
+        goes_up(record)
+        answers(record, time)
+        record.first_token("tool_call", time.monotonic_ns(), visible=True)
+    assert record.first_token_kind == "content"
+    assert record.time_to_first_token_seconds == pytest.approx(0.052)
+
+
+def test_a_stream_without_a_token_has_no_time_to_first_token() -> None:
+    time = Time()
+    with recorder(time=time).request(method="POST", route="/v1/x") as record:
+        goes_up(record)
+        record.first_byte()
+        record.streamed(Rhythm(), 2)
+    times = (record.time_to_first_token_seconds, record.relay_seconds, record.upstream_time_to_first_token_seconds)
+    assert times == (None, None, None)
+    assert record.time_to_first_chunk_seconds is not None
 
 
 @pytest.mark.parametrize(

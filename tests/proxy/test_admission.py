@@ -400,4 +400,5 @@ async def what_became(admissions: Admissions, asked: Request) -> object:
         found = admissions.known(asked, route, record) or await admissions.found(asked, route, record)
     except Refusal as refusal:
         return type(refusal), refusal.message
-    return found.identity, found.named, found.scope
+    told = record.caller, record.workspace, record.project, record.collection
+    return found.identity, found.named, found.scope, told

@@ -51,8 +51,7 @@ def streamed(recorder: Recorder, clock: Clock) -> Record:
         clock.now += SECOND // 100
         record.sent("127.0.0.1", 8000)
         clock.now += SECOND
-        record.first_token("content", clock.now)
-        record.first_token_written(visible=True)
+        record.first_token("content", clock.now, visible=True)
         rhythm = Rhythm()
         rhythm.came(1, clock.now)
         clock.now += SECOND
