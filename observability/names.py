@@ -29,9 +29,10 @@ EndReason = Literal["client_stalled"]
 # The gate's own stages. `body` is the wait for the client's upload, so it is no part of Server-Timing or of TTFT;
 # `relay` is from the first token read to the first token written, and the record measures it by itself.
 # `fetch` is there only where images are fetched for the request, `scan` only where isolation rules look at it, `queue`
-# only where the engine was full and the request waited for its turn.
-Stage = Literal["auth", "directory", "body", "fetch", "scan", "queue", "stamp"]
-STAGES: Final = ("auth", "directory", "body", "fetch", "scan", "queue", "stamp", "relay")
+# only where the engine was full and the request waited for its turn, `connect` only where no connection to the engine
+# waited for a request: it is the engine's time and the network's, so it is no part of Server-Timing, either.
+Stage = Literal["auth", "directory", "body", "fetch", "scan", "queue", "stamp", "connect"]
+STAGES: Final = ("auth", "directory", "body", "fetch", "scan", "queue", "stamp", "connect", "relay")
 SERVER_TIMING_STAGES: Final = ("auth", "directory", "fetch", "scan", "queue", "stamp")
 
 # Why a stream has no first token, and why a request's usage is unknown: the outcome, but for one that ended well.

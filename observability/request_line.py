@@ -85,6 +85,7 @@ class RequestLine(msgspec.Struct, omit_defaults=True, frozen=True):
     scan_ms: float | None = None
     queue_ms: float | None = None
     stamp_ms: float | None = None
+    connect_ms: float | None = None
     relay_ms: float | None = None
 
 
@@ -102,24 +103,40 @@ def request_line(record: Record, level: str, instance: str | None) -> RequestLin
     In the order of the fields, since by their names it would take twice as long.
     """
     operation, model, stage = record.operation, record.model, record.stages.get
-    duration, first, visible, upstream, each, gap, held, relay, auth, directory, body, fetch, scan, queue, stamp = (
-        _milliseconds(
-            record.duration_seconds,
-            record.time_to_first_token_seconds,
-            record.time_to_first_visible_seconds,
-            record.upstream_time_to_first_token_seconds,
-            record.seconds_per_output_token,
-            record.largest_gap_seconds,
-            record.held_seconds,
-            record.relay_seconds,
-            stage("auth"),
-            stage("directory"),
-            stage("body"),
-            stage("fetch"),
-            stage("scan"),
-            stage("queue"),
-            stage("stamp"),
-        )
+    (
+        duration,
+        first,
+        visible,
+        upstream,
+        each,
+        gap,
+        held,
+        relay,
+        auth,
+        directory,
+        body,
+        fetch,
+        scan,
+        queue,
+        stamp,
+        connect,
+    ) = _milliseconds(
+        record.duration_seconds,
+        record.time_to_first_token_seconds,
+        record.time_to_first_visible_seconds,
+        record.upstream_time_to_first_token_seconds,
+        record.seconds_per_output_token,
+        record.largest_gap_seconds,
+        record.held_seconds,
+        record.relay_seconds,
+        stage("auth"),
+        stage("directory"),
+        stage("body"),
+        stage("fetch"),
+        stage("scan"),
+        stage("queue"),
+        stage("stamp"),
+        stage("connect"),
     )
     return RequestLine(
         _timestamp(record.wall_ns(record.ended_ns)),
@@ -185,6 +202,7 @@ def request_line(record: Record, level: str, instance: str | None) -> RequestLin
         scan,
         queue,
         stamp,
+        connect,
         relay,
     )
 

@@ -1,6 +1,6 @@
 """One request as a waterfall: what it waited for, one after the other, from the record's own times.
 
-body · auth · directory · fetch · scan · queue · stamp   the gate's own stages (`names.STAGES`)
+body · auth · directory · fetch · scan · queue · stamp · connect   the gate's own stages (`names.STAGES`)
 prefill   from the request sent upstream to its first token read: the engine's own queue and its prefill
 relay     from the first token read to the first token written
 stream    from the first token read to the last one read

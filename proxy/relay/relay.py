@@ -194,7 +194,9 @@ class Relay:
             if not (end is End.UNSENT or _is_reuse_race(end, exchange)) or self._is_over(exchange):
                 return end
             exchange.retriable(end)
+        began = time.monotonic_ns()
         leg = await _new_leg(pool, connect_seconds, exchange.done)
+        record.stage("connect", began)
         if leg is not None:
             if (why := sendable()) is not None:
                 exchange.cut(End.REVOKED, why)

@@ -2,7 +2,7 @@
 import { attribute, el, svg } from "./draw.js";
 import { sayNamed } from "./words.js";
 
-export const STAGES = ["body", "auth", "directory", "fetch", "scan", "queue", "stamp", "prefill", "answer", "relay", "stream"];
+export const STAGES = ["body", "auth", "directory", "fetch", "scan", "queue", "stamp", "connect", "prefill", "answer", "relay", "stream"];
 export const stageClass = (name) => `stage-${STAGES.includes(name) ? name : "other"}`;
 
 const firstToken = ({ spans }) => {

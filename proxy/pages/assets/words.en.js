@@ -177,6 +177,7 @@ export default {
   "stage.scan": "Scan",
   "stage.queue": "Queue",
   "stage.stamp": "Stamp",
+  "stage.connect": "Connect",
   "stage.prefill": "Prefill",
   "stage.answer": "Answer",
   "stage.relay": "Relay",

@@ -177,6 +177,7 @@ export default {
   "stage.scan": "検査",
   "stage.queue": "待ち行列",
   "stage.stamp": "ソルト付与",
+  "stage.connect": "接続",
   "stage.prefill": "プリフィル",
   "stage.answer": "応答",
   "stage.relay": "中継",
