@@ -7,10 +7,13 @@ import traceback
 from functools import lru_cache
 from typing import Final
 
+# What is no secret and no content, though its name is like one's: numbers, times, and ids that open nothing.
 SAFE_KEYS: Final = frozenset(
     {
+        "body_ms",
         "cache_written_tokens",
         "key_id",
+        "key_ids",
         "output_tokens",
         "prompt_tokens",
         "reasoning_tokens",
@@ -18,6 +21,7 @@ SAFE_KEYS: Final = frozenset(
         "salt_epoch",
         "salt_fingerprint",
         "salt_key_id",
+        "token_id",
         "tokens_known",
     }
 )

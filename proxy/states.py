@@ -68,7 +68,7 @@ async def tell_states(gate: Gate) -> None:
     while True:
         before, lacking = lacking, gate.lacking_keys()
         if lacking and lacking != before:
-            _log.error("salt_key_missing", keys=lacking, remedy="add it under [[isolation.keys]]")
+            _log.error("salt_key_missing", key_ids=lacking, remedy="add it under [[isolation.keys]]")
         for issuer in gate.reception.issuers.issuers:
             gate.metrics.issuer_up(issuer.rules.issuer, issuer.ready)
             gate.metrics.jwks_refreshed(issuer.rules.issuer, fetched=issuer.fetched, failed=issuer.not_fetched)

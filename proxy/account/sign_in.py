@@ -163,7 +163,7 @@ class SignIn:
         if before is not None:
             await self.sessions.end(before)
         self.accounting.tell(session_began(identity))
-        _log.info("signed_in", issuer=identity.issuer, subject=identity.subject)
+        _log.info("signed_in", issuer=identity.issuer)
         return see_other(return_to, self.cookies.session.set_to(cookie), self.cookies.sign_in.ended())
 
 

@@ -48,7 +48,7 @@ class SignOut:
         leads_on = None if session is None else await self._end_session_address(session)
         if session is not None:
             self.accounting.tell(sessions_ended(session.identity, 1, by=session.identity))
-            _log.info("signed_out", issuer=session.identity.issuer, subject=session.identity.subject)
+            _log.info("signed_out", issuer=session.identity.issuer)
         issuer = None if session is None else session.identity.issuer
         headers = (self.cookies.session.ended(), self.cookies.sign_in.ended())
         return html_page(signed_out_page(issuer=issuer, leads_on=leads_on), headers=headers)

@@ -188,7 +188,7 @@ class TrustedIssuer:
         except KeysNotFetchedError as error:
             self._failing = True
             self.not_fetched += 1
-            self._log.warning("issuer_keys_not_fetched", cause=str(error), keys_age=self.keys_age)
+            self._log.warning("issuer_keys_not_fetched", cause=str(error), age_seconds=self.keys_age)
         else:
             self.fetched += 1
             self._adopt(keys, started)
@@ -199,7 +199,7 @@ class TrustedIssuer:
         if keys != self._keys:
             self._generation += 1
             self._log.info(
-                "issuer_keys_changed", keys=len(keys.keys), skipped=keys.skipped, generation=self._generation
+                "issuer_keys_changed", usable=len(keys.keys), skipped=keys.skipped, generation=self._generation
             )
         elif self._failing:
             self._log.info("issuer_keys_fetched_again")

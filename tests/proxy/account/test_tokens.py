@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -146,7 +147,11 @@ async def test_no_secret_is_in_redis_nor_in_the_log(people: Desk, redis: RedisSe
             await asyncio.sleep(0.01)  # what is logged is written by a thread
     with Redis.from_url(redis.url) as client:
         kept = b"".join(key + (client.dump(key) or b"") for key in client.scan_iter())
-    assert b"personal_token_created" in log
+    told = [(line["event"], line["token_id"]) for line in map(json.loads, log.splitlines()) if "token_id" in line]
+    assert told == [
+        *(("personal_token_created", id_of(token)) for token in tokens),
+        ("personal_token_revoked", id_of(tokens[0])),
+    ]
     for token in tokens:
         assert token[13:50].encode() not in log
         assert token[13:50].encode() not in kept
