@@ -63,12 +63,11 @@ async def _supervise(plan: Plan, configuration: Path, lines: Logs, beside: Abstr
         site = Site(visitors, shown, lambda: supervisor.plan.admin_origin)
         await stack.enter_async_context(admin_listener(plan.admin, supervisor, site.routes()))
         await stack.enter_async_context(_while_open(shown.watch()))
-        if keeping is not None:
-            await stack.enter_async_context(_while_open(keeping.follow()))
         await stack.enter_async_context(beside)
         settle()
         _log.info("server.listening", public=plan.public, admin=plan.admin, workers=supervisor.size)
-        await supervisor.run()
+        async with contextlib.nullcontext() if keeping is None else _while_open(keeping.follow()):
+            await supervisor.run()
         if keeping is not None:
             await say_last_words(supervisor.plan.packed, keeping.last())
     _log.info("server.stopped")

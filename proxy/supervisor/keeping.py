@@ -33,6 +33,9 @@ _Answer = TypeVar("_Answer")
 
 
 class Workers(Protocol):
+    @property
+    def is_draining(self) -> bool: ...
+
     async def ask(self, question: bytes) -> bytes | None: ...
 
 
@@ -52,15 +55,17 @@ class Keeping:
         self._last_request = ""
         self._works = True
 
-    async def follow(self) -> None:
-        """Endless."""
+    async def follow(self, *, every: float = EVERY_SECONDS) -> None:
+        """Endless. That no worker answers is no trouble while they start, and is then asked again soon, and none while
+        they end.
+        """
         started = False
         while True:
             why = await self.keep() or await self.recall()
             started = started or why != _NO_WORKER
-            if started:
+            if started and not (why == _NO_WORKER and self._workers.is_draining):
                 self._tell(why)
-            await asyncio.sleep(EVERY_SECONDS if started else START_SECONDS)  # workers start, which is no trouble
+            await asyncio.sleep(every if started else START_SECONDS)
 
     async def keep(self) -> str:
         """Write what is closed and was not written yet; why it could not be, or nothing."""

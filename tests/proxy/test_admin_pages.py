@@ -204,6 +204,7 @@ async def test_what_is_kept_in_redis_outlives_the_gate_and_holds_no_person(redis
             _, scope = await viewer.get("/api/scopes/acme/apollo")
         served.process.send_signal(signal.SIGTERM)
         assert await served.ended() == 0
+        assert served.events("history.not_kept") == []
     async with serving(redis, second, tables=kept) as served:
         await served.until("/readyz", 200, seconds=120)
         async with Viewer(served) as viewer:

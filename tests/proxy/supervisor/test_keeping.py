@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import msgspec
 from redis import Redis
+from structlog.testing import capture_logs
 
 from config.settings import Directory
 from observability.history.answers import Gate
@@ -27,10 +32,13 @@ class Life:
         self.now = now
         self.settings = settings
         self.answers = True
+        self.is_draining = False
+        self.asked = 0
         self.history = History(BOUNDS, since=now)
         self.keeping = Keeping(self.history, self, clock=lambda: self.now)
 
     async def ask(self, question: bytes) -> bytes | None:
+        self.asked += 1
         if not self.answers:
             return None
         asked = msgspec.msgpack.decode(question, type=Question)
@@ -113,6 +121,56 @@ async def test_what_a_dead_redis_did_not_take_is_written_later() -> None:
     life.answers = False
     assert await life.keeping.keep() == "no worker answers"
     assert life.shown() == 120
+
+
+@asynccontextmanager
+async def followed(life: Life) -> AsyncIterator[list[str]]:
+    """The events that its keeping logs meanwhile."""
+    events: list[str] = []
+    with capture_logs() as lines:
+        task = asyncio.create_task(life.keeping.follow(every=0.01))
+        try:
+            yield events
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            events.extend(str(line["event"]) for line in lines)
+
+
+async def times_asked(life: Life, times: int) -> None:
+    """The first asks read what there is; what follows are rounds of their own."""
+    wanted = life.asked + times
+    async with asyncio.timeout(20):
+        while life.asked < wanted:
+            await asyncio.sleep(0.005)
+
+
+async def test_that_no_worker_answers_at_an_orderly_stop_is_no_news(redis: RedisServer) -> None:
+    life = Life(redis.settings())
+    async with followed(life) as events:
+        await times_asked(life, 15)
+        life.is_draining, life.answers = True, False
+        await times_asked(life, 15)
+    assert events == []
+
+
+async def test_that_no_worker_answers_while_the_gate_serves_is_told_once_and_also_its_end(redis: RedisServer) -> None:
+    life = Life(redis.settings())
+    async with followed(life) as events:
+        await times_asked(life, 15)
+        life.answers = False
+        await times_asked(life, 15)
+        life.answers = True
+        await times_asked(life, 15)
+    assert events == ["history.not_kept", "history.kept_again"]
+
+
+async def test_that_redis_takes_nothing_is_told_at_a_stop_too() -> None:
+    life = Life(Directory(redis=f"redis://127.0.0.1:{free_port()}"))
+    life.is_draining = True
+    async with followed(life) as events:
+        await times_asked(life, 15)
+    assert events == ["history.not_kept"]
 
 
 async def test_after_an_outage_nothing_is_missing(redis: RedisServer) -> None:
