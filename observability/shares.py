@@ -17,11 +17,8 @@ class Shares:
     def __init__(self, ratio: float = 1.0, scopes: Mapping[tuple[str, str | None], float] | None = None) -> None:
         self._bound = _bound(ratio)
         self._bounds = {scope: _bound(each) for scope, each in (scopes or {}).items()}
-
-    @property
-    def differ(self) -> bool:
+        self.differ: Final = bool(self._bounds)
         """Whether some scope has a ratio of its own."""
-        return bool(self._bounds)
 
     def hold(self, trace_id: str) -> bool:
         """`trace_id` is in 32 small hexadecimal digits, as W3C Trace Context writes it."""

@@ -45,7 +45,9 @@ FIGURES: Final[dict[str, Callable[[Stage, int], list[Figure]]]] = {
 
 def run(arguments: argparse.Namespace, stage: Stage) -> Report:
     """All that was asked for, told as it comes."""
-    report = Report(arguments.rounds, f"{os.cpu_count()} cores, Linux {platform.release()}")
+    report = Report(
+        arguments.rounds, f"{os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}"
+    )
     for result in _cases(arguments, stage, report.absent):
         report.cases.append(result)
         _tell(told(result))
