@@ -13,7 +13,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
+
+from msgspec import Struct
 
 from observability.record import Caller, Record
 from proxy.certificates import ClientCertificates
@@ -66,7 +68,7 @@ class Directory(Protocol):
         ...
 
 
-class Admission(NamedTuple):
+class Admission(Struct, frozen=True):
     """A caller who may go on, and what that rests on."""
 
     identity: Identity

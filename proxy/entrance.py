@@ -4,6 +4,7 @@ saltgate's own pages and documents, and the answer to whoever is refused. Who as
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
@@ -21,8 +22,18 @@ from proxy.relay.answer import Answer
 from proxy.relay.downstream import ClientGone
 from proxy.relay.pace import Pace
 from proxy.relay.request import Request
-from proxy.routes import Page, Preflight, ResourceMetadata, Route, dialect_of, find_route, is_for_people
-from proxy.uploads import FORMS, check_framing, read_upload
+from proxy.routes import (
+    Generate,
+    ListModels,
+    Page,
+    Preflight,
+    ResourceMetadata,
+    Route,
+    dialect_of,
+    find_route,
+    is_for_people,
+)
+from proxy.uploads import FORMS, arrived_upload, awaited_upload, check_framing
 
 MAXIMUM_FORM_BYTES: Final = 64 * 1024
 """What a form or a logout token may have."""
@@ -91,7 +102,7 @@ class Entrance:
         with self.recorder.request(method=request.method, route=route.name) as record:
             record.client_address = address
             try:
-                return await self._serve(request, route, record)
+                return await self._served(request, route, record)
             except Refusal as refusal:
                 return await self._refused(request, refusal, route.dialect, record)
             except ClientGone:
@@ -137,36 +148,44 @@ class Entrance:
         """Returns when it is the turn of somebody whom nobody knows; True where his connection is to end with that."""
         return not await self.pace.turn(_head_bytes(request))
 
-    async def _serve(self, request: Request, route: Route, record: Record) -> Answer:
+    def _served(self, request: Request, route: Route, record: Record) -> Awaitable[Answer]:
         if self.draining:
             raise Draining("saltgate is being restarted. Send the request again.")
-        if isinstance(route.wanted, Page):
-            return await self._visited(request, route.wanted, record)
-        if isinstance(route.wanted, ResourceMetadata):
-            return metadata_document(
-                request,
-                record,
-                self.face.url + route.wanted.resource,
-                self.face.issuers,
-                self.face.native_sign_ins,
-                certificates=self.certificates.possible,
-                last=await self._waited(request),
-            )
-        if isinstance(route.wanted, Preflight):
-            return preflight_answer(request, record, route.wanted, last=await self._waited(request))
-        return await self.gateway.serve(request, route, route.wanted, record)
+        wanted = route.wanted
+        if isinstance(wanted, (Generate, ListModels)):
+            return self.gateway.serve(request, route, wanted, record)
+        if isinstance(wanted, Page):
+            return self._visited(request, wanted, record)
+        return self._told(request, wanted, record)
+
+    async def _told(self, request: Request, wanted: ResourceMetadata | Preflight, record: Record) -> Answer:
+        """What everybody may know, in its turn."""
+        last = await self._waited(request)
+        if isinstance(wanted, Preflight):
+            return preflight_answer(request, record, wanted, last=last)
+        return metadata_document(
+            request,
+            record,
+            self.face.url + wanted.resource,
+            self.face.issuers,
+            self.face.native_sign_ins,
+            certificates=self.certificates.possible,
+            last=last,
+        )
 
     async def _visited(self, request: Request, page: Page, record: Record) -> Answer:
         body = b""
         if request.method == "POST":
-            body = await read_upload(
-                request, maximum_bytes=MAXIMUM_FORM_BYTES, seconds=self.request_seconds, types=FORMS
-            )
+            arrived = arrived_upload(request, maximum_bytes=MAXIMUM_FORM_BYTES, types=FORMS)
+            body = await self._awaited(request) if arrived is None else arrived
         answer = await self.desk.serve(page, self._visit(request, body))
         last = False
         if page.is_for_anybody or answer.is_for_anybody:
             last = not await self.page_pace.turn(_head_bytes(request))
         return page_answer(request, record, answer, last=last)
+
+    async def _awaited(self, request: Request) -> bytes:
+        return await awaited_upload(request, maximum_bytes=MAXIMUM_FORM_BYTES, seconds=self.request_seconds)
 
     def _visit(self, request: Request, body: bytes) -> Visit:
         path, _, query = request.target.partition("?")

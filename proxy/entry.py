@@ -9,7 +9,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+from msgspec import Struct
 
 from observability.record import Record
 from proxy.admission import Admission, Admissions
@@ -56,14 +58,14 @@ class Rules(Protocol):
     async def narrowed(self, workspace: str, asked: ClientRequest) -> Narrowed: ...
 
 
-class Asked(NamedTuple):
+class Asked(Struct, frozen=True):
     """What a caller asks for; and where he is another saltgate, the salt that he stamped."""
 
     request: ClientRequest
     presented: str | None
 
 
-class Entry(NamedTuple):
+class Entry(Struct, frozen=True):
     """A request that may go to its engine now: the place there, where that is, and what its salt rests on. `content` is
     the border that its content gives it.
     """

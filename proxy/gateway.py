@@ -12,7 +12,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from observability.record import Record
 from proxy.accounting import Accounted, Accounting
@@ -48,7 +51,7 @@ from proxy.routes import (
     Route,
 )
 from proxy.tracing import Tracing
-from proxy.uploads import read_upload
+from proxy.uploads import arrived_upload, awaited_upload
 
 
 class Images(Protocol):
@@ -84,14 +87,14 @@ class Policy:
         return select_scope(snapshot, identity, named, default_unit=self.unit, default_show_reuse=self.show_reuse)
 
 
-class Unfetched(NamedTuple):
+class Unfetched(Struct, frozen=True):
     """What a caller asks for, before the images that are elsewhere are in it; and the salt, as in `Asked`."""
 
     request: UnfetchedRequest
     presented: str | None
 
 
-class Ready(NamedTuple):
+class Ready(Struct, frozen=True):
     """What the relay needs of a request, and the place that it has at its engine."""
 
     place: Place
@@ -152,12 +155,15 @@ class Gateway:
     async def _ready(self, request: Request, wanted: Generate, admission: Admission, record: Record) -> Ready:
         """Read, checked, stamped, and in possession of a place. What was read ends with this: a stream may be long."""
         began = time.monotonic_ns()
-        body = await read_upload(
-            request, maximum_bytes=self.policy.maximum_body_bytes, seconds=self.policy.request_seconds
-        )
+        body = arrived_upload(request, maximum_bytes=self.policy.maximum_body_bytes)
+        if body is None:
+            body = await awaited_upload(
+                request, maximum_bytes=self.policy.maximum_body_bytes, seconds=self.policy.request_seconds
+            )
+            admission = self.admissions.as_of_now(admission)
         record.stage("body", began)
         record.bytes_received = len(body)
-        read, admission = self._read(wanted, body, admission, record)
+        read = self._read(wanted, body, admission, record)
         if isinstance(read, Asked):
             asked = read
         else:
@@ -195,21 +201,18 @@ class Gateway:
             "The border of this request has changed a moment ago. Send it again.", reason="salt_changed"
         )
 
-    def _read(
-        self, wanted: Generate, body: bytes, admission: Admission, record: Record
-    ) -> tuple[Asked | Unfetched, Admission]:
-        """What is asked, by the table of the engine that serves its model, and the admission as of now."""
+    def _read(self, wanted: Generate, body: bytes, admission: Admission, record: Record) -> Asked | Unfetched:
+        """What is asked, by the table of the engine that serves its model."""
         began = time.monotonic_ns()
         opened = open_body(body)
-        admission = self.admissions.as_of_now(admission)
         endpoint = self.engines.endpoint(admission.scope, opened.model, wanted.operation)
         request = read_request(endpoint, opened)
-        in_front = endpoint.salt is not None and self.policy.is_gate(admission.identity)
+        in_front = self.policy.gates and endpoint.salt is not None and self.policy.is_gate(admission.identity)
         presented = presented_salt(opened) if in_front else None
         record.stage("stamp", began)
         if isinstance(request, ClientRequest):
-            return Asked(request, presented), admission
-        return Unfetched(request, presented), admission
+            return Asked(request, presented)
+        return Unfetched(request, presented)
 
     async def _fetch(
         self, read: Unfetched, client: Request, admission: Admission, record: Record
@@ -238,14 +241,14 @@ class Gateway:
         several = len(destination.pools) > 1
         if request.endpoint.salt is None:
             record.stage("stamp", began)
-            destination = destination._replace(caller=_name(admission.identity)) if several else destination
+            destination = replace(destination, caller=_name(admission.identity)) if several else destination
             return count(request, request_id=record.request_id), destination
         salt = self._salt(decision, admission.snapshot, asked.presented)
         record.stamped(salt.fingerprint, salt.key_id, salt.epoch)
         stamped = stamp(request, salt, request_id=record.request_id, show_reuse=scope.show_reuse)
         if several:
             begins = beginning(request, salt)
-            destination = destination._replace(caller=_name(admission.identity), beginning=begins)
+            destination = replace(destination, caller=_name(admission.identity), beginning=begins)
         record.stage("stamp", began)
         return stamped, destination
 

@@ -31,11 +31,11 @@ def check_framing(request: Request) -> None:
         raise DoubtfulFraming("Send the body with a Content-Length, or as Transfer-Encoding: chunked in HTTP/1.1.")
 
 
-async def read_upload(request: Request, *, maximum_bytes: int, seconds: float, types: frozenset[str] = JSON) -> bytes:
-    """The body's bytes.
+def arrived_upload(request: Request, *, maximum_bytes: int, types: frozenset[str] = JSON) -> bytes | None:
+    """The body's bytes, where they came with the head: nobody need wait for them. None where `awaited_upload` does.
 
     Raises UnsupportedMediaType for what is not plain and of one of these media types, BodyTooLarge as soon as that is
-    known, InvalidRequest where the body does not arrive in `seconds`, ClientGone where the client leaves.
+    known, ClientGone where the client has left.
     """
     _check_head(request, maximum_bytes, types)
     if request.headers.get("Expect", "").lower() == "100-continue" and request.http11:
@@ -43,25 +43,29 @@ async def read_upload(request: Request, *, maximum_bytes: int, seconds: float, t
         if transport is not None:
             transport.write(_CONTINUE)
     try:
-        if request.content.is_eof():  # it came with its head: nothing to wait for
-            body = request.content.read_nowait()
-            if len(body) > maximum_bytes:
-                raise _too_large(maximum_bytes)
-            return body
+        body = request.arrived()
+    except (ConnectionError, web.RequestPayloadError) as error:
+        raise _unreadable(error) from error
+    if body is not None and len(body) > maximum_bytes:
+        raise _too_large(maximum_bytes)
+    return body
+
+
+async def awaited_upload(request: Request, *, maximum_bytes: int, seconds: float) -> bytes:
+    """The same, where it takes its time. Raises also InvalidRequest where it does not arrive in `seconds`."""
+    try:
         async with asyncio.timeout(seconds):
             return await _collect(request, maximum_bytes)
     except TimeoutError:
         raise InvalidRequest(f"The request's body did not arrive within {seconds:g} s.", reason="slow_upload") from None
-    except ConnectionError as error:
-        raise ClientGone from error
-    except web.RequestPayloadError as error:
-        raise DoubtfulFraming("The request's body is not well-formed HTTP/1.1.") from error
+    except (ConnectionError, web.RequestPayloadError) as error:
+        raise _unreadable(error) from error
 
 
 def _check_head(request: Request, maximum_bytes: int, accepted: frozenset[str]) -> None:
     headers = request.headers
     types = headers.getall("Content-Type", ())
-    if len(types) != 1 or types[0].partition(";")[0].strip().lower() not in accepted:
+    if len(types) != 1 or not (types[0] in accepted or types[0].partition(";")[0].strip().lower() in accepted):
         raise UnsupportedMediaType(f"Send the body as Content-Type: {' or '.join(sorted(accepted))}.")
     codings = headers.getall("Content-Encoding", ())
     if codings and any(coding.strip().lower() != "identity" for coding in codings):
@@ -82,6 +86,12 @@ async def _collect(request: Request, maximum_bytes: int) -> bytes:
             raise _too_large(maximum_bytes)
         pieces.append(piece)
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _unreadable(error: Exception) -> ClientGone | DoubtfulFraming:
+    if isinstance(error, ConnectionError):
+        return ClientGone()
+    return DoubtfulFraming("The request's body is not well-formed HTTP/1.1.")
 
 
 def _too_large(maximum_bytes: int) -> BodyTooLarge:

@@ -38,9 +38,11 @@ class Finding:
 
     def allows(self, proof: Literal["strict", "warn", "off"]) -> bool:
         """Whether a request may go to this endpoint under the engine's `proof` setting."""
-        return proof != "strict" or self.verdict in (Verdict.PROVEN, Verdict.NO_CACHE)
+        return proof != "strict" or self.verdict in _HOLDS
 
 
+# Looked up once: an Enum's own members are found by a function of Python's.
+_HOLDS: Final = (Verdict.PROVEN, Verdict.NO_CACHE)
 NOT_PROBED = Finding(Verdict.UNKNOWN, "the endpoint has not been probed yet")
 DISTURBED = Finding(Verdict.UNKNOWN, "other requests came between, so the engine's counters say nothing; tried again")
 

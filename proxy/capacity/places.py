@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Protocol, Self
 
+from msgspec import Struct
+
 from proxy.capacity.rota import Guest, Rota
 from proxy.capacity.shares import Share
 from proxy.refusals import EngineBusy, Refusal
@@ -53,14 +55,11 @@ class Limits:
         return max(size, -(-self.waiting_bytes // self.waiting)) if self.waiting else self.waiting_bytes + 1
 
 
-class Place:
+class Place(Struct, eq=False):
     """The right to have one request at the engine, until it is given back."""
 
-    __slots__ = ("_held", "_places")
-
-    def __init__(self, places: Places) -> None:
-        self._places = places
-        self._held = True
+    _places: Places
+    _held: bool = True
 
     @property
     def engine(self) -> str:

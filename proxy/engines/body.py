@@ -6,10 +6,11 @@ In two steps, because the model in the body tells which engine's table it is.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
-from msgspec import Raw
+from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from proxy.engines.media import count_images, data_url, remote_images, with_data
 from proxy.engines.members import FALSE, NULL, STRING, TRUE, kind, read_object, read_text
@@ -27,16 +28,17 @@ MAX_COLONS: Final = 2**18
 MAX_VALUES: Final = 2**21
 
 
-@dataclass(frozen=True, slots=True)
-class OpenBody:
+class OpenBody(Struct, frozen=True):
     """A body as far as it must be known to find the engine: one JSON object, its members, and the model it names."""
 
     model: str
-    members: Mapping[str, Raw] = field(repr=False)
+    members: Mapping[str, Raw]
+
+    def __repr__(self) -> str:
+        return f"OpenBody(model={self.model!r})"
 
 
-@dataclass(frozen=True, slots=True)
-class ClientRequest:
+class ClientRequest(Struct, frozen=True):
     """What a client asks for, checked field by field, without a salt. Only `read_request` makes one.
 
     `wants_usage` and `continuous_usage` are the client's own `stream_options`; both are False on endpoints that have
@@ -49,8 +51,11 @@ class ClientRequest:
     stream: bool
     wants_usage: bool
     continuous_usage: bool
-    fields: Mapping[str, Raw] = field(repr=False)
+    fields: Mapping[str, Raw]
     images: int = 0
+
+    def __repr__(self) -> str:
+        return f"ClientRequest(path={self.endpoint.path!r}, model={self.model!r}, stream={self.stream})"
 
     @property
     def size_bytes(self) -> int:
@@ -138,7 +143,7 @@ def read_request(endpoint: Endpoint, opened: OpenBody) -> ClientRequest | Unfetc
         admitted = line.rule.admit(name, raw) if line is not None else None
         if admitted is not None:
             fields[name] = admitted
-    if endpoint.operation is Operation.COMPLETIONS:
+    if endpoint.operation is _ECHOES:
         _check_echo(fields)
     images = 0 if endpoint.media is None else _count_images(endpoint.media, fields)
     remote = _remote_images(endpoint, fields) if images else ()
@@ -149,6 +154,10 @@ def read_request(endpoint: Endpoint, opened: OpenBody) -> ClientRequest | Unfetc
     if stream:
         fields["stream"] = members["stream"]
     return ClientRequest(endpoint, opened.model, stream, wants_usage, continuous_usage, fields, images)
+
+
+# Looked up once: an Enum's own members are found by a function of Python's.
+_ECHOES: Final = Operation.COMPLETIONS
 
 
 def _check_encoding(body: bytes) -> None:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from proxy.engines.profile import Endpoint, Operation
 from proxy.isolation.salt import Salt
 
 
-class Usage(NamedTuple):
+class Usage(Struct, frozen=True):
     """Tokens of one request. `prompt` is the whole prompt, `reused` the part of it that came from the prefix cache, and
     `cache_written` the part that was put there; `reasoning` is a part of `output`.
 
@@ -50,7 +50,7 @@ class UnreadableAnswer(Exception):  # noqa: N818 - a state of what an engine sen
     """An answer that is no JSON object."""
 
 
-class SeenAnswer(NamedTuple):
+class SeenAnswer(Struct, frozen=True):
     """A whole answer as the client may see it, and what it tells of its usage."""
 
     body: bytes
@@ -94,10 +94,9 @@ def _clean_choices(endpoint: Endpoint, raw: Raw | None) -> Raw | None:
 
 
 def _without(members: dict[str, Raw], hidden: Mapping[str, str]) -> dict[str, Raw]:
-    """The members less those that tell something hidden; null tells nothing."""
-    if hidden.keys().isdisjoint(members):
-        return members
-    return {name: raw for name, raw in members.items() if name not in hidden or bytes(raw) == b"null"}
+    """The members less those that tell something hidden; null tells nothing, and is what engines mostly say there."""
+    telling = [name for name in hidden.keys() & members if bytes(members[name]) != b"null"]
+    return {name: raw for name, raw in members.items() if name not in telling} if telling else members
 
 
 def hide_reuse(operation: Operation, member: bytes) -> bytes | None:
@@ -136,24 +135,25 @@ _NOTHING_REUSED: Final = Raw(b'{"cached_tokens":0,"cache_write_tokens":0}')
 def holds_salt(salt: Salt, data: bytes) -> bool:
     """Whether an answer would tell the salt that protects it, or where it begins or ends (as a cut echo does)."""
     beginning, end = salt.marks
-    return beginning in data or end in data
+    # `in` first tries what is looked for as a number, and makes and drops an error for it.
+    return data.find(beginning) >= 0 or data.find(end) >= 0
 
 
-class _Answer(msgspec.Struct):
+class _Answer(Struct):
     usage: Raw | UnsetType = UNSET
 
 
-class _Cached(msgspec.Struct):
+class _Cached(Struct):
     cached_tokens: int | None = None
     created_cache_tokens: int | None = None
 
 
-class _Written(msgspec.Struct):
+class _Written(Struct):
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
 
 
-class _Thought(msgspec.Struct):
+class _Thought(Struct):
     reasoning_tokens: int | None = None
 
 
@@ -162,7 +162,7 @@ _NOT_WRITTEN: Final = _Written()
 _NOT_THOUGHT: Final = _Thought()
 
 
-class _OpenAIUsage(msgspec.Struct):
+class _OpenAIUsage(Struct):
     """Chat, completions and embeddings (vllm/entrypoints/serve/engine/protocol.py, UsageInfo)."""
 
     prompt_tokens: int
@@ -182,7 +182,7 @@ class _OpenAIUsage(msgspec.Struct):
         )
 
 
-class _ResponsesUsage(msgspec.Struct):
+class _ResponsesUsage(Struct):
     """vllm/entrypoints/openai/responses/protocol.py, ResponseUsage."""
 
     input_tokens: int
@@ -198,7 +198,7 @@ class _ResponsesUsage(msgspec.Struct):
         )
 
 
-class _MessagesUsage(msgspec.Struct):
+class _MessagesUsage(Struct):
     """vllm/entrypoints/anthropic/protocol.py, AnthropicUsage: `input_tokens` leaves out what the cache gave or took."""
 
     input_tokens: int

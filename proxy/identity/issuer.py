@@ -69,7 +69,8 @@ class TrustedIssuer:
         self._interval = self._schedule.interval
         self._log = structlog.get_logger().bind(issuer=rules.issuer)
         self._keys: KeySet | None = None
-        self._generation = 0
+        self.generation = 0
+        """Counts the changes of the keys. What was verified under another generation is to be verified again."""
         self._fetched_at: float | None = None
         self._asked_at: float | None = None
         self._failing = False
@@ -100,11 +101,6 @@ class TrustedIssuer:
     def keys_age(self) -> float | None:
         """Seconds since the last good fetch; None before the first."""
         return None if self._fetched_at is None else self._monotonic() - self._fetched_at
-
-    @property
-    def generation(self) -> int:
-        """Counts the changes of the keys. What was verified under another generation is to be verified again."""
-        return self._generation
 
     async def verified(self, token: CompactToken) -> VerifiedToken:
         """The token, its signature checked with the issuer's key.
@@ -197,9 +193,9 @@ class TrustedIssuer:
 
     def _adopt(self, keys: KeySet, fetched_at: float) -> None:
         if keys != self._keys:
-            self._generation += 1
+            self.generation += 1
             self._log.info(
-                "issuer_keys_changed", usable=len(keys.keys), skipped=keys.skipped, generation=self._generation
+                "issuer_keys_changed", usable=len(keys.keys), skipped=keys.skipped, generation=self.generation
             )
         elif self._failing:
             self._log.info("issuer_keys_fetched_again")

@@ -8,10 +8,11 @@ import traceback
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import aiohttp
 import structlog
+from msgspec import Struct
 
 from config.settings import Issuer
 from proxy.identity import Identity
@@ -65,7 +66,7 @@ async def open_issuers(
         yield TrustedIssuers(issuers, clock=clock, sign_in_url=sign_in_url)
 
 
-class Warrant(NamedTuple):
+class Warrant(Struct, frozen=True):
     """What a caller rests on whose bearer token was verified a moment ago: the issuer's keys of then, and a time."""
 
     issuer: TrustedIssuer

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from proxy.engines.beginning import Beginning
 from proxy.relay.outliers import Outliers
@@ -11,7 +12,7 @@ from proxy.relay.patience import Patience
 from proxy.relay.pool import Pool
 
 
-class Destination(NamedTuple):
+class Destination(Struct, frozen=True):
     """The replicas of one engine that may take one request, at least one, and the engine's patience with its model.
 
     `outliers` is what this worker found of the engine's replicas; `caller` names whose request it is to them.

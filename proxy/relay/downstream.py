@@ -138,7 +138,7 @@ class Downstream(web.RequestHandler):
         self._stall: asyncio.TimerHandle | None = None
         self._untaken = 0
         self._made = False
-        self._newest: StreamReader | None = None  # the body of the newest request
+        self._newest: StreamReader | None = None  # the body of the newest request, until all of it is here
         self._broken = False  # what came is no HTTP, so nothing after it is read
         self._content = 0  # bytes of the newest request's body, when it was last looked at
         self._unfinished = 0  # bytes since the last head was whole, of what is no body
@@ -198,28 +198,32 @@ class Downstream(web.RequestHandler):
         if self._broken:
             return
         known, unfinished = len(self._messages), self._unfinished
-        took_body = self._newest is not None and self._takes_body
         super().data_received(data)
         if len(self._messages) > known:
-            newest = self._messages[-1]
-            if isinstance(newest[0], _ErrInfo):  # nothing can come behind it
-                self._broken = True
-                if self._takes_body:
-                    self._refuse_body()  # aiohttp tells the next request of it, but not the one whose body it is
-            self._newest = newest[1]
-            self._unfinished = self._content = 0
-        elif self._takes_body:
-            self._unfinished = max(0, self._unfinished + len(data) - self._new_content() * CHUNK_BYTES_PER_BYTE)
+            self._has_begun(*self._messages[-1])
+        elif self._newest is None:
+            self._unfinished += len(data)
+        elif self._newest.is_eof():
+            self._newest, self._unfinished = None, 0
         else:
-            self._unfinished = 0 if took_body else self._unfinished + len(data)
+            self._unfinished = max(0, self._unfinished + len(data) - self._new_content() * CHUNK_BYTES_PER_BYTE)
         # Only a head that was begun before this read, or one behind another, can make it more than the read itself.
         if (unfinished + len(data) > MAXIMUM_WAITING_BYTES or known) and self._waiting_bytes > MAXIMUM_WAITING_BYTES:
             self._refuse_waiting()
-        if not self.idle:
-            if self._late is not None:
+        if self._late is not None:
+            if not self.idle:
                 self._forget_late()
-        elif data and self._late is None:  # the beginning of a request's head
+        elif data and not self._messages and self.idle:  # the beginning of a request's head
             self._late = self._loop.call_later(self._front.request_seconds, self._abort)
+
+    def _has_begun(self, head: RawRequestMessage | _ErrInfo, body: StreamReader) -> None:
+        """A request, whose head is whole."""
+        if isinstance(head, _ErrInfo):  # nothing can come behind it
+            self._broken = True
+            if self._takes_body:
+                self._refuse_body()  # aiohttp tells the next request of it, but not the one whose body it is
+        self._newest = None if body.is_eof() else body
+        self._unfinished = self._content = 0
 
     def eof_received(self) -> bool:  # type: ignore[override] # aiohttp never stays, as asyncio may
         """FIN. With a request open the client is gone; abort, since close() would wait for a buffer nobody reads. While
@@ -249,7 +253,11 @@ class Downstream(web.RequestHandler):
                     await self._waiter
                 head, content = self._take_message()
                 self._request_in_progress = True
-                answer = await self._answer_to(head, content)
+                # Raises ConnectionError where an answer had begun already, or nobody is there to take one.
+                if isinstance(head, _ErrInfo):
+                    answer = await self._refused_in_turn(Request(ERROR, content, self))
+                else:
+                    answer = await self._served(Request(head, content, self))
                 self._watch_stall()
                 if self._paused and self.transport is not None:
                     await self._drain_helper()
@@ -275,12 +283,6 @@ class Downstream(web.RequestHandler):
         if self._buffer_paused and len(self._messages) <= self._msg_queue_resume_size:
             self._resume_reading_if_drained()
         return message
-
-    def _answer_to(self, head: RawRequestMessage | _ErrInfo, content: StreamReader) -> Awaitable[Answer]:
-        """Raises ConnectionError where an answer had begun already, or nobody is there to take one."""
-        if isinstance(head, _ErrInfo):
-            return self._refused_in_turn(Request(ERROR, content, self))
-        return self._served(Request(head, content, self))
 
     async def _served(self, request: Request) -> Answer:
         self._current_request = request  # type: ignore[assignment] # all that aiohttp still does with it is `_cancel`

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiohttp import HttpVersion10, HttpVersion11, StreamReader
 from aiohttp.http_parser import RawRequestMessage
+from aiohttp.streams import EMPTY_PAYLOAD
 
 if TYPE_CHECKING:
     from multidict import CIMultiDictProxy
@@ -68,6 +69,19 @@ class Request:
         """What the head says of it, where it does. The parser has seen that it is a number (RFC 9110 section 8.6)."""
         length = self.headers.get("Content-Length")
         return None if length is None else int(length)
+
+    def arrived(self) -> bytes | None:
+        """The whole body, where all of it is here, as it nearly always came with its head: to be read once. None where
+        the rest has to be waited for. Raises as `content` does where it is read.
+        """
+        content = self.content
+        if not content.is_eof():
+            return None
+        if content is EMPTY_PAYLOAD or content.exception() is not None:
+            return content.read_nowait()
+        # What its own methods do beside concerns a body that is still on its way, and is five calls.
+        pieces = content._buffer  # noqa: SLF001
+        return pieces.popleft() if len(pieces) == 1 else content.read_nowait()
 
     def _cancel(self, error: BaseException) -> None:
         """What aiohttp tells an open request of, whose connection is lost: nothing more of its body comes."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from proxy.engines.body import read_body
 from proxy.engines.kinds import PROFILES
@@ -89,7 +88,7 @@ def test_a_clients_own_is_dropped_in_whatever_form_it_comes(
 def test_even_a_forged_client_request_goes_up_under_our_salt_alone(kind: str, operation: Operation) -> None:
     client = read_body(endpoint_of(kind, operation), body_of(operation))
     theirs = Raw(b'{"cache_salt":"theirs"}')
-    forged = dataclasses.replace(client, fields={"nvext": theirs, "cache_salt": theirs, **client.fields})
+    forged = structs.replace(client, fields={"nvext": theirs, "cache_salt": theirs, **client.fields})
     request = stamp(forged, SALT, request_id="r", show_reuse=True)
     document = json.loads(request.body)
     assert list(document.items())[-len(PLACES[kind]) :] == list(PLACES[kind].items())

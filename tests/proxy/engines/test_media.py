@@ -10,6 +10,7 @@ import re
 from base64 import b64encode
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec import Raw
 
@@ -177,7 +178,7 @@ def test_even_a_forged_client_request_goes_up_under_our_identity() -> None:
     request = read_body(CHAT, body_of(Operation.CHAT, **chat(image())))
     forged = Raw(json.dumps(chat(image(uuid=EVIL))["messages"]).encode())
     body = stamp(
-        dataclasses.replace(request, fields={**request.fields, "messages": forged}),
+        msgspec.structs.replace(request, fields={**request.fields, "messages": forged}),
         SALT,
         request_id="r",
         show_reuse=True,

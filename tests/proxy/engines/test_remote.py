@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from base64 import b64decode
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -314,7 +314,7 @@ def test_even_a_forged_client_request_takes_no_address_up(url: str) -> None:
     forged = Raw(json.dumps(chat(remote(url))["messages"]).encode())
     with pytest.raises(ValueError, match="must not go up"):
         stamp(
-            dataclasses.replace(request, fields={**request.fields, "messages": forged}),
+            msgspec.structs.replace(request, fields={**request.fields, "messages": forged}),
             SALT,
             request_id="r",
             show_reuse=True,

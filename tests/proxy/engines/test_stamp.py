@@ -7,6 +7,7 @@ import dataclasses
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -118,7 +119,7 @@ def test_a_stamped_request_cannot_be_made_of_bytes() -> None:
 
 def test_even_a_forged_client_request_goes_up_under_our_salt_alone() -> None:
     request = read_body(ENDPOINT[Operation.CHAT], body_of(Operation.CHAT))
-    forged = dataclasses.replace(request, fields={"cache_salt": request.fields["model"], **request.fields})
+    forged = msgspec.structs.replace(request, fields={"cache_salt": request.fields["model"], **request.fields})
     body = stamp(forged, SALT, request_id="r", show_reuse=True).body
     assert list(json.loads(body, object_pairs_hook=pairs_once).items())[-1] == ("cache_salt", SALT.value)
 
