@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import dataclass
 from hashlib import sha256
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 from proxy.identity import Identity
 from proxy.identity.confirmation import Bound
@@ -12,8 +13,12 @@ from proxy.identity.confirmation import Bound
 V = TypeVar("V")
 
 
-class Verified(NamedTuple):
-    """Whom a token names, the key generation that it was verified under, and until when that serves (Unix seconds)."""
+@dataclass(slots=True)
+class Verified:
+    """Whom a token names, the key generation that it was verified under, and until when that serves (Unix seconds).
+
+    Where the token is verified again and names the same, `until` is later: so it is for all that rest on it.
+    """
 
     found: Identity | Bound
     generation: int
@@ -26,8 +31,9 @@ class VerifiedTokens:
     What is remembered of a bound token is a `Bound`: each request must still show what the token is bound to.
 
     The key is the SHA-256 of the whole token: no part of a token stands for it, and no token stays in memory.
-    An entry lives until the token's `exp`, but no longer than `lifetime` seconds. It also ends with the key
-    generation that it was verified under: a key that the issuer withdrew verifies nothing any more.
+    An entry serves until the token's `exp`, but no longer than `lifetime` seconds; then the token has to be verified
+    again. It also ends with the key generation that it was verified under: a key that the issuer withdrew verifies
+    nothing any more.
     """
 
     def __init__(self, *, capacity: int, lifetime: float) -> None:
@@ -44,20 +50,28 @@ class VerifiedTokens:
         if entry is None:
             return None
         if now >= entry.until:
-            del self._entries[digest]
+            if now >= entry.found.expires_at:
+                del self._entries[digest]
             return None
         self._entries.move_to_end(digest)
         return entry
 
-    def keep(self, digest: bytes, found: Identity | Bound, *, generation: int, now: float) -> None:
-        """Keeps a caller who was just verified; nothing where his token is over but for the leeway."""
+    def keep(self, digest: bytes, found: Identity | Bound, *, generation: int, now: float) -> Identity | Bound:
+        """Keeps a caller who was just verified; nothing where his token is over but for the leeway. Returns him as he
+        is kept: the same object as before, where nothing but the time is another.
+        """
         until = min(found.expires_at, now + self._lifetime)
         if until <= now:
-            return
-        self._entries[digest] = Verified(found, generation, until)
+            return found
+        entry = self._entries.get(digest)
+        if entry is not None and entry.generation == generation and entry.found == found:
+            entry.until = until
+        else:
+            entry = self._entries[digest] = Verified(found, generation, until)
         self._entries.move_to_end(digest)
         while len(self._entries) > self._capacity:
             self._entries.popitem(last=False)
+        return entry.found
 
 
 def digest_of(token: str) -> bytes:

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from config.settings import Issuer
 from proxy.identity import Identity
-from proxy.identity.cache import VerifiedTokens, digest_of
+from proxy.identity.cache import Verified, VerifiedTokens, digest_of
 from proxy.identity.claims import identify
 from proxy.identity.confirmation import Bound, bearer
 from proxy.identity.credential import Form, Scheme, credential
@@ -67,16 +67,17 @@ async def open_issuers(
 
 
 class Warrant(Struct, frozen=True):
-    """What a caller rests on whose bearer token was verified a moment ago: the issuer's keys of then, and a time."""
+    """What a caller rests on whose bearer token was verified a moment ago: the issuer's keys of then, and a time. It
+    holds again where the same token was verified again meanwhile, for whatever scope.
+    """
 
     issuer: TrustedIssuer
-    generation: int
-    until: float
+    verified: Verified
 
     def holds(self, now: float) -> bool:
         """Whether the token, shown again at `now` (Unix seconds), would be judged as it was."""
-        issuer = self.issuer
-        return now < self.until and issuer.generation == self.generation and issuer.ready
+        issuer, verified = self.issuer, self.verified
+        return now < verified.until and issuer.generation == verified.generation and issuer.ready
 
 
 class TrustedIssuers:
@@ -140,7 +141,7 @@ class TrustedIssuers:
         found = self._recent.find(digest_of(presented.token), now=self._clock())
         if found is None or found.found is not identity:
             return None
-        return Warrant(self._by_name[identity.issuer], found.generation, found.until)
+        return Warrant(self._by_name[identity.issuer], found)
 
     def _remembered(self, digest: bytes) -> Identity | Bound | None:
         found = self._recent.find(digest, now=self._clock())
@@ -162,8 +163,7 @@ class TrustedIssuers:
         # No await from here on: the keys that verified are those of this generation.
         now = self._clock()
         found = identify(verified, rules=issuer.rules, now=now, sign_in_url=self._sign_in_url)
-        self._recent.keep(digest, found, generation=issuer.generation, now=now)
-        return found
+        return self._recent.keep(digest, found, generation=issuer.generation, now=now)
 
     def _fault(self, error: Exception) -> InvalidToken:
         self.faults += 1

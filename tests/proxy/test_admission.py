@@ -225,6 +225,22 @@ async def test_it_ends_with_the_token_and_with_the_time_that_a_token_is_remember
     assert [door.knows(one) for one in both] == [False, False]
 
 
+async def test_a_token_that_is_verified_again_for_one_scope_is_so_for_each(door: Door) -> None:
+    token = door.token()
+    apollo, ares = request(named(token)), request(named(token, OpenAI_Project="ares"))
+    other = request(named(door.token(jti="another")))
+    for one in (apollo, ares, other):
+        await door.admitted(one)
+    door.now += CACHE_LIFETIME
+    assert [door.knows(one) for one in (apollo, ares, other)] == [False, False, False]
+    await door.admitted(apollo)
+    assert [door.knows(one) for one in (apollo, ares, other)] == [True, True, False]
+    door.server.mint.rotate()
+    await door.issuers.issuers[0]._fetch()
+    await door.admitted(request(named(door.token())))
+    assert not door.knows(ares)
+
+
 async def test_it_ends_with_the_keys_that_verified_it(door: Door) -> None:
     asked = request(named(door.token()))
     await door.admitted(asked)

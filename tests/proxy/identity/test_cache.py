@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from proxy.identity import Identity
 from proxy.identity.cache import Verified, VerifiedTokens, digest_of
 
@@ -36,6 +38,35 @@ def test_an_entry_does_not_live_longer_for_being_used() -> None:
     for second in range(60):
         assert tokens.find(b"a", now=NOW + second) is not None
     assert tokens.find(b"a", now=NOW + 60) is None
+
+
+def test_a_token_that_is_verified_again_is_so_for_whoever_rests_on_it() -> None:
+    tokens = cache()
+    before = tokens.keep(b"a", identity(), generation=1, now=NOW)
+    rests_on = tokens.find(b"a", now=NOW)
+    assert rests_on is not None
+    assert tokens.find(b"a", now=NOW + 70) is None
+    assert tokens.keep(b"a", identity(), generation=1, now=NOW + 70) is before
+    assert tokens.find(b"a", now=NOW + 71) is rests_on
+    assert rests_on.until == NOW + 130
+
+
+@pytest.mark.parametrize(("subject", "generation"), [("u-alice-0001", 2), ("u-bob-0002", 1)])
+def test_who_rests_on_other_keys_or_on_another_name_gains_nothing_by_it(subject: str, generation: int) -> None:
+    tokens = cache()
+    tokens.keep(b"a", identity(), generation=1, now=NOW)
+    rests_on = tokens.find(b"a", now=NOW)
+    assert rests_on is not None
+    assert tokens.keep(b"a", identity(subject), generation=generation, now=NOW + 50) == identity(subject)
+    assert rests_on == Verified(identity(), 1, NOW + 60)
+    assert tokens.find(b"a", now=NOW + 60) == Verified(identity(subject), generation, NOW + 110)
+
+
+def test_nothing_stays_of_a_token_that_is_over() -> None:
+    tokens = cache()
+    tokens.keep(b"a", identity(expires_at=NOW + 5), generation=1, now=NOW)
+    tokens.find(b"a", now=NOW + 5)
+    assert len(tokens) == 0
 
 
 def test_a_token_within_the_leeway_only_is_not_kept() -> None:

@@ -285,7 +285,7 @@ def test_what_is_remembered_of_a_bound_token_is_no_identity() -> None:
     tokens.keep(digest_of("t"), Bound(alice, Confirmation(key=X5T)), generation=1, now=0.0)
     found = tokens.find(digest_of("t"), now=1.0)
     assert found is not None
-    assert not isinstance(found[0], Identity)
+    assert not isinstance(found.found, Identity)
 
 
 async def test_another_scheme_is_told_which_to_send(door: Door) -> None:
