@@ -8,7 +8,7 @@ salt, or of its last characters, wait for the next ones. And an event that nobod
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -30,6 +30,10 @@ _LAST_EVENT: Final = re.compile(rb"[\r\n]*event: ?response\.(completed|incomplet
 # A stream may begin with it, and clients pass over it there (WHATWG HTML, section 9.2.5).
 _BYTE_ORDER_MARK: Final = "\ufeff".encode()
 _WITHHELD: Final = b""
+# To look for a number in bytes, or for bytes by `find`, is several times quicker than `bytes in bytes`, for which
+# CPython first makes an error, that bytes are no number, and forgets it (Objects/bytes_methods.c, _Py_bytes_contains).
+_LF: Final = 10
+_CR: Final = 13
 
 
 class _Function(msgspec.Struct, gc=False):
@@ -204,23 +208,26 @@ class Observer:
         """What to forward now."""
         beginning, end = self._marks
         if (
-            data.endswith(b"\n\n")
-            and data.startswith(b"data: ")
-            and data.find(b"\n") == len(data) - 2
-            and b"\r" not in data
-            and not (self._tail or self._suspect or self._after_cr or self.salt_seen)
-            and beginning not in data
-            and end not in data
-        ):  # one event of one line, as engines send each token
-            instead = self._look_at_payload(data, data[6:-2])
-            return data if instead is None else instead
-        return self._feed_any(data)
+            not data.endswith(b"\n\n")
+            or _CR in data
+            or self._tail
+            or self._suspect
+            or self._after_cr
+            or self.salt_seen
+            or data.find(beginning) >= 0
+            or data.find(end) >= 0
+        ):
+            return self._feed_any(data)
+        # Whole events with LF line ends, nothing before and nothing after: nearly every read.
+        events = data[:-2].split(b"\n\n")
+        instead = self._look_at(events)
+        return data if instead is None else _with_others(events, instead)
 
     def _feed_any(self, data: bytes) -> bytes:
         data = self._without_salt(data)
         if not data:
             return b""
-        seen = self._whole_events(data) if self._is_whole(data) else self._events(data)
+        seen = self._events(data)
         return seen if self._hiding else data
 
     def finish(self) -> bytes:
@@ -258,19 +265,6 @@ class Observer:
 
     # From bytes to events.
 
-    def _is_whole(self, data: bytes) -> bool:
-        """Whether the data is whole events with LF line ends, nothing before and nothing after: the usual case."""
-        return not self._tail and not self._after_cr and data.endswith(b"\n\n") and b"\r" not in data
-
-    def _whole_events(self, data: bytes) -> bytes:
-        changed = False
-        given = []
-        for event in data[:-2].split(b"\n\n"):
-            instead = self._look_at(event)
-            changed |= instead is not None
-            given.append(event + b"\n\n" if instead is None else instead)
-        return b"".join(given) if changed else data
-
     def _events(self, data: bytes) -> bytes:
         given = []
         if self._after_cr:
@@ -296,9 +290,9 @@ class Observer:
         """What to give back of an event that has its end now."""
         if self._blind:
             return self._event_unseen(event)
-        instead = self._look_at(event)
+        instead = self._look_at((event,))
         self._last_dropped = instead is not None
-        return event if instead is None else instead
+        return event if instead is None else instead[0]
 
     def _event_unseen(self, event: bytes) -> bytes:
         given = b"" if self._muted else event[self._sent :]
@@ -346,27 +340,35 @@ class Observer:
         if not rest.strip():
             return rest
         unobserved, self.unobserved = self.unobserved, False
-        instead = self._look_at(rest)
+        instead = self._look_at((rest,))
         cut, self.unobserved = self.unobserved, unobserved or self.unobserved
         if cut or _payload(rest) is None:
             return b""
-        return rest if instead is None else instead
+        return rest if instead is None else instead[0]
 
     # From events to what they tell.
 
-    def _look_at(self, event: bytes) -> bytes | None:
-        """Note what the event tells. None: give it back as it came; else what to give back in its place."""
-        payload = _payload(event)
-        return None if payload is None else self._look_at_payload(event, payload)
+    def _look_at(self, events: Sequence[bytes]) -> dict[int, bytes] | None:
+        """Note what the events tell. None: give them back as they came; else what to give back in the place of some."""
+        changed = None
+        for number, event in enumerate(events):
+            plain = event.startswith(b"data: ") and _LF not in event and _CR not in event
+            payload = event[6:] if plain else _payload(event)
+            if payload is None:
+                continue
+            self.events += 1
+            try:
+                instead = self._look(self, event, payload)
+            except (msgspec.DecodeError, RecursionError):
+                instead = self._unreadable(payload)
+            if instead is not None:
+                changed = {**(changed or {}), number: instead}
+        return changed
 
-    def _look_at_payload(self, event: bytes, payload: bytes) -> bytes | None:
-        self.events += 1
-        try:
-            return self._look(self, event, payload)
-        except (msgspec.DecodeError, RecursionError):
-            self.unobserved = True
-            # What cannot be read passes as it came, unless it may tell what is hidden.
-            return None if self._show_reuse or b'"usage"' not in payload else _WITHHELD
+    def _unreadable(self, payload: bytes) -> bytes | None:
+        """What cannot be read passes as it came, unless it may tell what is hidden."""
+        self.unobserved = True
+        return None if self._show_reuse or b'"usage"' not in payload else _WITHHELD
 
     def _look_at_chunk(self, event: bytes, payload: bytes) -> bytes | None:
         if payload == b"[DONE]":
@@ -378,9 +380,11 @@ class Observer:
         for choice in chunk.choices or ():
             if choice.finish_reason is not None:
                 self.finish_reason = choice.finish_reason
-            token = _token(choice)
-            if token is not None:
-                self._note_token(token)
+            delta = choice.delta
+            if self.visible and delta is not None and delta.content:  # nearly every event
+                self.token_events += 1
+            else:
+                self._note_token(_token(choice))
         if chunk.usage is UNSET and chunk.error is UNSET:
             return None
         return self._look_at_last_words(event, payload, chunk)
@@ -490,6 +494,11 @@ def _plain_border_end(tail: bytearray, start: int) -> int:
     """The same where no CR is, many times quicker."""
     border = tail.find(b"\n\n", start)
     return 0 if border < 0 else border + 2
+
+
+def _with_others(events: Sequence[bytes], instead: Mapping[int, bytes]) -> bytes:
+    """The whole events, some of them with others in their places."""
+    return b"".join([instead.get(number, event + b"\n\n") for number, event in enumerate(events)])
 
 
 def _payload(event: bytes) -> bytes | None:
