@@ -22,7 +22,8 @@ _REASONS: Final = {status.value: status.phrase.encode("ascii") for status in HTT
 
 class Answer:
     """The answer to one request. Either `whole`, or `head`, any number of `body` and `aside`, and `finish`; or it stays
-    unfinished.
+    unfinished. What is given with `more` waits for what is given next, to be written with it in one call into the
+    kernel: who gives it makes sure that something follows at once, or says `flush`.
 
     An answer that is not finished closes its connection, without the last chunk of a chunked body: the client can tell
     that it was cut (RFC 9112 section 8).
@@ -34,6 +35,7 @@ class Answer:
         "_may_stay",
         "_request",
         "_transport",
+        "_waiting",
         "bytes_sent",
         "finished",
     )
@@ -50,6 +52,7 @@ class Answer:
         self._may_stay = stays and not (last or request.last_answer)
         self._bodyless = request.method == "HEAD"
         self._chunked_body = False
+        self._waiting = b""
         self.bytes_sent = 0
         self.finished = False
 
@@ -70,19 +73,36 @@ class Answer:
             self._write(body)
         self.finished = True
 
-    def head(self, status: int, headers: bytes) -> None:
+    def head(self, status: int, headers: bytes, *, more: bool = False) -> None:
         """The head of a body of unknown length: chunked, or until the connection ends for HTTP/1.0."""
         self._chunked_body = self._request.http11
         framing = b"Transfer-Encoding: chunked\r\n\r\n" if self._chunked_body else b"\r\n"
-        self._write(self._head(status, headers) + framing)
+        head = self._head(status, headers) + framing
+        if more:
+            self._request.begun = True
+            self._waiting = head
+        else:
+            self._write(head)
 
-    def body(self, data: bytes) -> None:
+    def body(self, data: bytes, *, more: bool = False) -> None:
         """One piece of the body. An empty piece writes nothing, since an empty chunk would end the body."""
         transport = self._transport
-        if not data or transport is None or transport.is_closing():
+        if transport is None or transport.is_closing() or not (data or self._waiting):
             return
-        self.bytes_sent += len(data)
-        transport.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked_body else data)
+        if data:
+            self.bytes_sent += len(data)
+            if self._chunked_body:
+                data = b"%x\r\n%b\r\n" % (len(data), data)
+        if self._waiting:
+            data, self._waiting = self._waiting + data, b""
+        if more:
+            self._waiting = data
+        else:
+            transport.write(data)
+
+    def flush(self) -> None:
+        """Write what waits."""
+        self.body(b"")
 
     def aside(self, data: bytes) -> bool:
         """A piece of the gate's own, that nobody misses: it is left out while others wait to be taken. Whether it was
@@ -95,8 +115,11 @@ class Answer:
 
     def finish(self) -> None:
         """The body is complete."""
+        waiting, self._waiting = self._waiting, b""
         if self._chunked_body:
-            self._write(b"0\r\n\r\n")
+            self._write(waiting + b"0\r\n\r\n")
+        elif waiting:
+            self._write(waiting)
         self.finished = True
 
     def _head(self, status: int, headers: bytes) -> bytes:

@@ -256,7 +256,8 @@ class Exchange:
                 stamped.operation, hide_usage=stamped.hide_usage, show_reuse=stamped.show_reuse, salt=stamped.salt
             )
             self._rhythm = rhythm = Rhythm()
-            self._answer.head(200, _STREAM + answer_headers(self._record))
+            more = self._leg is not None and self._leg.more
+            self._answer.head(200, _STREAM + answer_headers(self._record), more=more)
             if self._held and self._leg is not None:
                 self._leg.hold()
                 rhythm.hold(time.monotonic_ns())
@@ -267,10 +268,18 @@ class Exchange:
         if not self._body_began:
             self._body_began = True
             self._record.first_byte()
-        if self.observer is not None:
-            self._pass_on(self.observer, data)
-        else:
+        observer, rhythm = self.observer, self._rhythm
+        if observer is None or rhythm is None:
             self._collect(data)
+            return
+        received_ns = time.monotonic_ns()
+        forward = observer.feed(data)
+        if observer.salt_seen:
+            self._withhold()
+            return
+        self._answer.body(forward, more=self._leg is not None and self._leg.more)
+        if observer.token_events != self._token_events:
+            self._note_tokens(observer, rhythm, received_ns)
 
     def end(self, ending: Ending) -> None:
         self._leg = None
@@ -280,22 +289,14 @@ class Exchange:
             self.done.set_result(_WITHOUT_STREAM[ending])
             return
         if self._pass_rest(self.observer):
-            self.done.set_result(self._end_stream(self.observer, ending))
+            end = self._end_stream(self.observer, ending)
+            self._answer.flush()
+            self.done.set_result(end)
 
     # The exchange's own steps.
 
-    def _pass_on(self, observer: Observer, data: bytes) -> None:
-        received_ns = time.monotonic_ns()
-        forward = observer.feed(data)
-        if observer.salt_seen:
-            self.cut(End.SALT_SEEN, EngineFailed("The engine's answer was withheld. The operator has been told."))
-            return
-        self._answer.body(forward)
-        if observer.token_events != self._token_events and self._rhythm is not None:
-            self._note_tokens(observer, self._rhythm, received_ns)
-
     def _note_tokens(self, observer: Observer, rhythm: Rhythm, received_ns: int) -> None:
-        """Events that bear tokens came at that time, and were written by now."""
+        """Events that bear tokens came at that time, and were written by now, or are in this turn."""
         before, self._token_events = self._token_events, observer.token_events
         rhythm.came(self._token_events - before, received_ns)
         if self._visible_seen or (before and not observer.visible):
@@ -311,12 +312,16 @@ class Exchange:
         received_ns = time.monotonic_ns()
         rest = observer.finish()
         if observer.salt_seen:
-            self.cut(End.SALT_SEEN, EngineFailed("The engine's answer was withheld. The operator has been told."))
+            self._withhold()
             return False
-        self._answer.body(rest)
+        if rest:
+            self._answer.body(rest, more=True)
         if observer.token_events != self._token_events and self._rhythm is not None:  # no blank line stood behind it
             self._note_tokens(observer, self._rhythm, received_ns)
         return True
+
+    def _withhold(self) -> None:
+        self.cut(End.SALT_SEEN, EngineFailed("The engine's answer was withheld. The operator has been told."))
 
     def _end_stream(self, observer: Observer, ending: Ending) -> End:
         """Whole is what has the protocol's last event; how the engine then ended its body tells the client nothing."""

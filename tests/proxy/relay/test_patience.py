@@ -156,5 +156,5 @@ class SilentAnswer:
 
     bytes_sent = 0
 
-    def head(self, *_: object) -> None:
+    def head(self, *_: object, more: bool) -> None:
         pass
