@@ -503,6 +503,7 @@ class Telemetry:
     # Lines of `name: value`, sent with each export and nowhere else: a collector that redirects is not followed.
     otlp_headers: SecretValue | None = None
     otlp_ca: ReadableFile | None = None  # PEM file of the collector's private authority.
+    otlp_client_cert: ClientCertificate | None = None  # Shown to the collector.
     service_name: Text = "saltgate"  # Resource attribute service.name.
     # Do the spans and lines of requests tell the client's address (`client.address`)? Off, because it is a person's,
     # and what saltgate keeps of a request names no person. The person's subject is in none of them either.

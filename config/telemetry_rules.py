@@ -42,8 +42,10 @@ def _endpoint(telemetry: Telemetry) -> Iterator[Fault]:
         return
     if "?" in url or "#" in url:
         yield Fault("telemetry.otlp_endpoint", "leave out the query and fragment")
-    if telemetry.otlp_ca is not None and not url.startswith("https:"):
-        yield Fault("telemetry.otlp_ca", "is for an endpoint at https://")
+    if not url.startswith("https:"):
+        for name in ("otlp_ca", "otlp_client_cert"):
+            if getattr(telemetry, name) is not None:
+                yield Fault(f"telemetry.{name}", "is for an endpoint at https://")
 
 
 def _scopes(telemetry: Telemetry) -> Iterator[Fault]:

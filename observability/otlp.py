@@ -22,6 +22,7 @@ from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from config import settings
+from config.client_tls import client_context
 
 EXPORT_SECONDS: Final = 3.0
 MOST_ANSWER_BYTES: Final = 64 * 1024
@@ -133,21 +134,22 @@ def collector(settings: settings.Telemetry, monotonic: Callable[[], float]) -> C
     if settings.otlp_endpoint is None:
         return None
     headers = None if settings.otlp_headers is None else settings.otlp_headers.value
-    return collector_at(settings.otlp_endpoint, headers, settings.otlp_ca, monotonic)
+    return collector_at(settings.otlp_endpoint, headers, settings.otlp_ca, settings.otlp_client_cert, monotonic)
 
 
-def collector_at(endpoint: str, headers: bytes | None, ca: Path | None, monotonic: Callable[[], float]) -> Collector:
-    """`headers` are lines, each of a header. Raises ValueError if one is none."""
+def collector_at(
+    endpoint: str,
+    headers: bytes | None,
+    ca: Path | None,
+    certificate: settings.ClientCertificate | None,
+    monotonic: Callable[[], float],
+) -> Collector:
+    """`headers` are lines, each of a header. Raises ValueError if one is none, and OSError or ValueError where the
+    authority or the certificate cannot be used.
+    """
     address = endpoint.rstrip("/")
-    return Collector(address, _headers(headers), _context(address, ca), monotonic)
-
-
-def _context(address: str, ca: Path | None) -> ssl.SSLContext | None:
-    if not address.startswith("https:"):
-        return None
-    context = ssl.create_default_context(cafile=None if ca is None else str(ca))
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    return context
+    tls = client_context(ca, certificate) if address.startswith("https:") else None
+    return Collector(address, _headers(headers), tls, monotonic)
 
 
 def _headers(lines: bytes | None) -> dict[str, str]:

@@ -13,6 +13,7 @@ from typing import Any
 import structlog
 
 from config.addresses import UnixAddress, upstream_address
+from config.client_tls import client_context
 from config.settings import Engine as EngineSettings
 from config.settings import EngineTimeouts, Settings, Timeouts
 from proxy.assurance.engines import Engine, Replica
@@ -35,7 +36,6 @@ from proxy.relay.downstream import MOST_CONNECTIONS
 from proxy.relay.lookup import Lookup
 from proxy.relay.patience import Patience
 from proxy.relay.pool import Address, Pool
-from proxy.tls import client_context
 
 _log = structlog.get_logger("saltgate.gate")
 

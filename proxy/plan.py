@@ -22,9 +22,11 @@ class OtlpPlan(msgspec.Struct, frozen=True):
     ca: str | None
     interval_seconds: float
     service_name: str
+    certificate: str | None = None  # the file of what is shown to the collector, and its key
+    key: bytes | None = None
 
     def __repr__(self) -> str:
-        return f"OtlpPlan(endpoint={self.endpoint!r})"  # the headers may hold a key
+        return f"OtlpPlan(endpoint={self.endpoint!r})"  # the rest holds keys
 
 
 class MetricsPlan(msgspec.Struct, frozen=True):

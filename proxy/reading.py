@@ -75,12 +75,15 @@ def _metrics_plan(metrics: Metrics, telemetry: Telemetry) -> MetricsPlan:
 def _otlp_plan(telemetry: Telemetry, interval: float) -> OtlpPlan | None:
     if telemetry.otlp_endpoint is None:
         return None
+    shown = telemetry.otlp_client_cert
     return OtlpPlan(
         endpoint=telemetry.otlp_endpoint,
         headers=None if telemetry.otlp_headers is None else telemetry.otlp_headers.value,
         ca=None if telemetry.otlp_ca is None else str(telemetry.otlp_ca),
         interval_seconds=interval,
         service_name=telemetry.service_name,
+        certificate=None if shown is None else str(shown.certificate),
+        key=None if shown is None else shown.key.value,
     )
 
 

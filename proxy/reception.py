@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from config.addresses import UnixAddress, listen_address
+from config.client_tls import client_context
 from config.settings import Issuer as IssuerSettings
 from config.settings import Settings
 from proxy.account.account import Account
@@ -38,7 +39,6 @@ from proxy.identity.possession import Possession
 from proxy.isolation.unit import Level
 from proxy.plan import admin_origin
 from proxy.routes import Page
-from proxy.tls import client_context
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,9 @@
-"""TLS contexts from settings: what a listener shows, and whom a client connection trusts."""
+"""TLS of listeners, from settings: what they show; and whether all certificates of the configuration can be used."""
 
 from __future__ import annotations
 
-import os
 import ssl
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -13,9 +11,10 @@ from typing import Final
 
 from cryptography.x509 import load_pem_x509_certificates
 
+from config.client_tls import client_context, in_memory, load_pair
 from config.faults import Fault
 from config.files import read_regular
-from config.settings import ClientCertificate, Directory, Engine, Issuer, Settings, Tls
+from config.settings import Directory, Engine, Issuer, Settings, Tls
 
 MAXIMUM_PEM_BYTES: Final = 1024 * 1024
 
@@ -46,10 +45,10 @@ def pair_context(pair: Pair) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
-    with _in_memory(pair.certificate) as certificate:
-        _load(context, certificate, pair.key)
+    with in_memory(pair.certificate) as certificate:
+        load_pair(context, certificate, pair.key)
     if pair.authorities is not None:
-        with _in_memory(pair.authorities) as authorities:
+        with in_memory(pair.authorities) as authorities:
             context.load_verify_locations(cafile=authorities)
         context.verify_mode = ssl.CERT_OPTIONAL
     return context
@@ -66,17 +65,6 @@ def expiry(pair: Pair) -> float:
     return min(certificate.not_valid_after_utc.timestamp() for certificate in chain)
 
 
-def client_context(ca: Path | None, certificate: ClientCertificate | None) -> ssl.SSLContext:
-    """The context of connections to a server: the given authority alone, else the system's. Names are always
-    checked.
-    """
-    context = ssl.create_default_context(cafile=str(ca) if ca is not None else None)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    if certificate is not None:
-        _load(context, str(certificate.certificate), certificate.key.value)
-    return context
-
-
 def faulty_certificates(settings: Settings) -> Iterator[Fault]:
     """What of the configured certificates, keys and authorities cannot be used, tried before anything is served."""
     made: dict[str, Callable[[], object]] = {}
@@ -88,6 +76,8 @@ def faulty_certificates(settings: Settings) -> Iterator[Fault]:
             made[f"{key}.ca"] = partial(client_context, place.ca, None)
         if place.client_cert is not None:
             made[f"{key}.client_cert"] = partial(client_context, None, place.client_cert)
+    if settings.telemetry.otlp_client_cert is not None:
+        made["telemetry.otlp_client_cert"] = partial(client_context, None, settings.telemetry.otlp_client_cert)
     for key, make in made.items():
         try:
             make()
@@ -120,20 +110,3 @@ def _words(error: OSError | ValueError) -> str:
     """OpenSSL's reason in words, without the place in its source."""
     reason = error.reason if isinstance(error, ssl.SSLError) else getattr(error, "strerror", None)
     return (reason or "cannot be used").replace("_", " ").lower()
-
-
-def _load(context: ssl.SSLContext, certificate: str, key: bytes) -> None:
-    with _in_memory(key) as file:
-        # Without a password OpenSSL would ask for an encrypted key's on the terminal.
-        context.load_cert_chain(certificate, file, password="")
-
-
-@contextmanager
-def _in_memory(pem: bytes) -> Iterator[str]:
-    """OpenSSL takes a key by file name only: an anonymous file in memory keeps it off the disk."""
-    descriptor = os.memfd_create("pem", os.MFD_CLOEXEC)
-    try:
-        os.write(descriptor, pem)
-        yield f"/proc/self/fd/{descriptor}"
-    finally:
-        os.close(descriptor)

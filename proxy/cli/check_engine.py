@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from config.addresses import UnixAddress, is_loopback_host, upstream_address
+from config.client_tls import client_context
 from config.settings import Engine as EngineSettings
 from proxy.assurance.engines import IMAGES, Engine, Replica
 from proxy.assurance.media_proof import prove_media
@@ -21,7 +22,6 @@ from proxy.engines.profile import Endpoint, Operation
 from proxy.isolation.salt import SaltKey
 from proxy.relay.pool import Pool
 from proxy.relay.question import EngineUnreachable
-from proxy.tls import client_context
 
 # For all endpoints of one replica. A long probe on a small machine takes seconds.
 PROOF_SECONDS: Final = 180.0

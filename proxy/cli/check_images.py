@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator
 from contextlib import closing
 from typing import Final
 
+from config.client_tls import client_context
 from config.media_hosts import Reach
 from config.settings import Engine
 from proxy.cli.lines import Level, Line
 from proxy.engines.kinds import image_hosts
 from proxy.engines.remote import Origin, elsewhere
 from proxy.fetching.lookup import Lookup, NoAllowedAddressError, SystemLookup, allowed_addresses
-from proxy.tls import client_context
 
 HELLO_SECONDS: Final = 5.0
 

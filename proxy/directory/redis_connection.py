@@ -15,9 +15,9 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 from redis.maint_notifications import MaintNotificationsConfig
 
+from config.client_tls import client_context
 from config.settings import Directory as Settings
 from proxy.directory.store import StoreUnavailable
-from proxy.tls import client_context
 
 PREFIX: Final = "{saltgate}:1:"
 """What every key of ours begins with: one hash slot, and the version of the layout."""

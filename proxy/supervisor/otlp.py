@@ -20,6 +20,8 @@ from typing import Final
 
 import structlog
 
+from config.secret import Secret
+from config.settings import ClientCertificate
 from observability import families
 from observability.exposition import States
 from observability.names import SERVICE_INSTANCE_ID, SERVICE_NAME, SERVICE_VERSION
@@ -67,8 +69,7 @@ class Exports:
         if plan is not None:
             self._totals.count(families.TELEMETRY_DROPPED, "metrics", times=0)
             try:
-                ca = None if plan.ca is None else Path(plan.ca)
-                self._place = _Place(plan, collector_at(plan.endpoint, plan.headers, ca, time.monotonic))
+                self._place = _Place(plan, _collector(plan))
             except (OSError, ValueError) as error:
                 _log.error("telemetry.metrics_not_exported", why=str(error))
 
@@ -113,6 +114,16 @@ class Exports:
             SERVICE_INSTANCE_ID: self._instance,
             SERVICE_VERSION: version("saltgate"),
         }
+
+
+def _collector(plan: OtlpPlan) -> Collector:
+    """Raises as `collector_at`."""
+    ca = None if plan.ca is None else Path(plan.ca)
+    shown = None
+    if plan.certificate is not None and plan.key is not None:
+        key = Secret(plan.key, "telemetry.otlp_client_cert.key")
+        shown = ClientCertificate(certificate=Path(plan.certificate), key=key)
+    return collector_at(plan.endpoint, plan.headers, ca, shown, time.monotonic)
 
 
 async def _in_thread(work: Callable[[], int]) -> int:

@@ -74,6 +74,11 @@ def test_by_default_no_trace_of_anybody_goes_on_and_nobody_has_a_pseudonym(tmp_p
         ({"user_hash_key": {"file": "short"}}, "telemetry.user_hash_key", "32"),
         ({"user_hash_key": "hunter2"}, "telemetry.user_hash_key", "never in the file"),
         ({"otlp_endpoint": "http://c:4318", "otlp_ca": "short"}, "telemetry.otlp_ca", "https"),
+        (
+            {"otlp_endpoint": "http://c:4318", "otlp_client_cert": {"certificate": "short", "key": {"file": "short"}}},
+            "telemetry.otlp_client_cert",
+            "https",
+        ),
     ],
 )
 def test_what_would_do_nothing_or_not_what_was_meant_is_a_fault(

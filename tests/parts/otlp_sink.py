@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from dataclasses import dataclass, field
 from threading import Thread
 from types import TracebackType
@@ -41,9 +42,12 @@ class ReceivedSpan:
 @dataclass(slots=True)
 class OtlpSink:
     """`async with OtlpSink() as sink`: an endpoint at `sink.url`, what came in `sink.spans`, `sink.metrics`
-    and `sink.requests`."""
+    and `sink.requests`. With `tls` it speaks TLS, as that context wants it; `shown` are the names of certificates that
+    clients showed it."""
 
     fault: Fault | None = None
+    tls: ssl.SSLContext | None = None
+    shown: set[str] = field(default_factory=set)
     url: str = ""
     spans: list[ReceivedSpan] = field(default_factory=list)
     metrics: list[ExportMetricsServiceRequest] = field(default_factory=list)
@@ -62,7 +66,7 @@ class OtlpSink:
         self._listening.listen(128)
         self._listening.setblocking(False)
         host, port = self._listening.getsockname()
-        self.url = f"http://{host}:{port}"
+        self.url = f"{'http' if self.tls is None else 'https'}://{host}:{port}"
         self._serving = asyncio.create_task(self._serve())
         return self
 
@@ -89,7 +93,10 @@ class OtlpSink:
             if self._leaving:
                 peer.close()
                 break
-            await loop.connect_accepted_socket(server, peer)
+            try:
+                await loop.connect_accepted_socket(server, peer, ssl=self.tls)
+            except OSError:
+                continue  # no handshake came of it: an ssl.SSLError is one
         await server.shutdown(_PATIENCE_SECONDS)
         # A transport that was told to close does so in the next turn.
         await asyncio.sleep(0)
@@ -103,6 +110,9 @@ class OtlpSink:
         body = await request.read()
         self.requests += 1
         self._arrived.set()
+        if self.tls is not None and request.transport is not None:
+            certificate = request.transport.get_extra_info("peercert") or {}
+            self.shown |= {value for names in certificate.get("subject", ()) for _, value in names}
         if self.fault == "hang":
             await self._released.wait()
         if self.fault is not None:

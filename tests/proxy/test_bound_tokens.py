@@ -14,9 +14,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from config.client_tls import client_context
 from config.settings import ClientCertificate, Directory, Proxies, Public
 from proxy.demo.simulator import AT_ONCE, EngineShape, Simulator
-from proxy.tls import client_context
 from tests.parts.dpop import DpopClient
 from tests.parts.gate_bed import GateBed, chat, gate_bed
 from tests.parts.redis_server import RedisServer

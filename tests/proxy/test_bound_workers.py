@@ -11,8 +11,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from config.client_tls import client_context
 from config.settings import ClientCertificate
-from proxy.tls import client_context
 from tests.parts.dpop import DpopClient
 from tests.parts.gate_bed import chat
 from tests.parts.redis_server import RedisServer

@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 
+from config.client_tls import client_context
 from config.settings import EngineLimits, Isolation, IsolationKey, IsolationRule, Public, Timeouts
 from proxy.demo.simulator import Simulator
 from proxy.directory.changes import block, revoke
 from proxy.directory.model import user
 from proxy.engines.body import ClientRequest, UnfetchedRequest, with_images
 from proxy.fetching.fetcher import Fetcher
-from proxy.tls import client_context, listener_context
+from proxy.tls import listener_context
 from tests.parts.gate_bed import KEY, GateBed, gate_bed
 from tests.parts.gone_client import GoneClient, post
 from tests.parts.hostile import media

@@ -17,6 +17,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from config.client_tls import client_context
 from config.secret import Secret
 from config.settings import (
     ClientCertificate,
@@ -30,7 +31,7 @@ from config.settings import (
     Telemetry,
     Tls,
 )
-from proxy.tls import client_context, faulty_certificates, listener_context
+from proxy.tls import faulty_certificates, listener_context
 
 
 class Authority:
@@ -239,7 +240,7 @@ def test_every_certificate_that_cannot_be_used_is_told_by_its_key(authority: Aut
         ),
         issuers=(replace(plain.issuers[0], client_cert=other),),
         directory=replace(plain.directory, ca=tmp_path / "gone.pem"),
-        telemetry=Telemetry(otlp_ca=tmp_path / "empty.pem"),
+        telemetry=Telemetry(otlp_ca=tmp_path / "empty.pem", otlp_client_cert=other),
     )
     faults = list(faulty_certificates(faulty))
     keys = [
@@ -250,6 +251,7 @@ def test_every_certificate_that_cannot_be_used_is_told_by_its_key(authority: Aut
         "engines.1.client_cert",
         "issuers.0.client_cert",
         "directory.ca",
+        "telemetry.otlp_client_cert",
     ]
     assert [fault.key for fault in faults] == keys
     assert all("PEM" in fault.message for fault in faults)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from config.client_tls import client_context
 from config.media_hosts import MediaHost, Reach, media_host, media_private_host
 from config.settings import EngineLimits
 from proxy.engines.body import ClientRequest, UnfetchedRequest, open_body, read_request
@@ -23,7 +24,7 @@ from proxy.engines.remote import elsewhere
 from proxy.fetching.fetcher import CONNECTIONS, OF_ONE_WORKSPACE, REQUESTS, Fetcher
 from proxy.fetching.lookup import Lookup, SystemLookup
 from proxy.refusals import BodyTooLarge, EngineBusy, InvalidRequest, Refusal
-from proxy.tls import client_context, listener_context
+from proxy.tls import listener_context
 from tests.parts.image_origin import ImageOrigin, image_answer
 from tests.parts.raw_engine import LAST_CHUNK, Close, Send, Sleep, Step, Wait, WaitForPeer, chunk
 from tests.proxy.engines.asking import body_of

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from config.client_tls import client_context
 from proxy.listening.acceptor import NOBODY, Acceptor
 from proxy.listening.loads import LoadPage, Loads, load_page
 from proxy.peers import Peer, Trusted
-from proxy.tls import client_context, listener_context
+from proxy.tls import listener_context
 from tests.proxy.test_tls import Authority
 
 

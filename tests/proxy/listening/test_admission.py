@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from config.client_tls import client_context
 from proxy.listening.acceptor import Acceptor
 from proxy.listening.loads import Loads, load_page
 from proxy.refusals import Refusal
@@ -19,7 +20,7 @@ from proxy.relay.answer import Answer
 from proxy.relay.crowd import Crowd
 from proxy.relay.downstream import Front
 from proxy.relay.request import Request
-from proxy.tls import client_context, listener_context
+from proxy.tls import listener_context
 from tests.proxy.test_tls import Authority
 
 Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
+from config.client_tls import client_context
 from config.secret import Secret
 from config.settings import ClientCertificate, Tls
 from proxy.listening.certificate import ShownCertificate
-from proxy.tls import client_context, read_pair
+from proxy.tls import read_pair
 from tests.proxy.test_tls import Authority
 
 

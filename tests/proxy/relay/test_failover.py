@@ -13,10 +13,10 @@ from typing import cast
 
 import pytest
 
+from config.client_tls import client_context
 from proxy.assurance.engines import Replica
 from proxy.relay.leg import Home, Leg
 from proxy.relay.pool import Address, Pool
-from proxy.tls import client_context
 from tests.parts.gate_bed import GateBed, chat, gate_bed
 from tests.parts.gone_client import GoneClient
 from tests.parts.raw_engine import Close, CloseIfIdle, RawEngine, Reset, Send, Sleep, Step, WaitForPeer, json_answer

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from config.client_tls import client_context
 from proxy.assurance.engines import Engine, Engines, Replica
 from proxy.assurance.leash import Leash, leash
 from proxy.assurance.verdict import Verdict
@@ -21,7 +22,6 @@ from proxy.relay.leg import Leg
 from proxy.relay.patience import Patience
 from proxy.relay.pool import Address, Pool
 from proxy.relay.question import EngineUnreachable, ask, ask_on
-from proxy.tls import client_context
 from tests.parts.raw_engine import RawEngine, Send, Wait, json_answer
 from tests.proxy.assurance.facade import Silent
 from tests.proxy.relay.test_leg import ANSWER, request

@@ -15,9 +15,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from config.client_tls import client_context
 from proxy.relay.pool import Address, Pool
 from proxy.relay.question import EngineUnreachable, ask, ask_on
-from proxy.tls import client_context
 from tests.parts.raw_engine import Close, RawEngine, Send, Step, json_answer
 from tests.proxy.relay.test_leg import ANSWER, OK, request
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from observability import families
 from observability.exposition import States
@@ -14,8 +16,10 @@ from observability.otlp import PAUSES
 from observability.totals import Bounds, Totals
 from proxy.plan import OtlpPlan
 from proxy.supervisor.otlp import LAST_SECONDS, Exports
+from tests.observability.test_otlp_tls import demanding, shown
 from tests.parts.otlp_sink import OtlpSink
 from tests.parts.redis_server import free_port
+from tests.proxy.test_tls import Authority
 
 
 def plan(url: str, *, interval: float = 0.01, headers: bytes | None = None) -> OtlpPlan:
@@ -86,6 +90,21 @@ async def test_what_was_counted_until_the_end_comes_at_the_end() -> None:
         async with bed.exporting(plan(sink.url, interval=3600.0)):
             await asyncio.sleep(0)
         assert deaths(sink) == [1]
+
+
+async def test_metrics_go_to_a_collector_that_asks_for_a_certificate(tmp_path: Path) -> None:
+    bed, authority = Bed(), Authority(tmp_path)
+    async with OtlpSink(tls=demanding(authority)) as sink:
+        mine = shown(authority)
+        wanted = structs.replace(
+            plan(sink.url), ca=str(authority.file), certificate=str(mine.certificate), key=mine.key.value
+        )
+        async with bed.exporting(wanted):
+            await until(lambda: bool(deaths(sink)))
+        assert sink.shown == {"127.0.0.9"}
+    assert bed.lost() == 0
+    assert mine.key.value.decode() not in repr(wanted)
+    assert "PRIVATE" not in repr(wanted)
 
 
 async def test_without_a_collector_nobody_looks() -> None:
