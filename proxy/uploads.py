@@ -24,9 +24,9 @@ def check_framing(request: Request) -> None:
     """
     if not request.is_spoken:
         raise DoubtfulFraming("saltgate speaks HTTP/1.1 only.", reason="http_version")
-    codings = request.headers.getall("Transfer-Encoding", ())
-    if not codings:
+    if "Transfer-Encoding" not in request.headers:
         return
+    codings = request.headers.getall("Transfer-Encoding")
     if not request.http11 or len(codings) > 1 or codings[0].strip().lower() != "chunked":
         raise DoubtfulFraming("Send the body with a Content-Length, or as Transfer-Encoding: chunked in HTTP/1.1.")
 
@@ -37,15 +37,13 @@ def arrived_upload(request: Request, *, maximum_bytes: int, types: frozenset[str
     Raises UnsupportedMediaType for what is not plain and of one of these media types, BodyTooLarge as soon as that is
     known, ClientGone where the client has left.
     """
-    _check_head(request, maximum_bytes, types)
-    if request.headers.get("Expect", "").lower() == "100-continue" and request.http11:
-        transport = request.transport
-        if transport is not None:
-            transport.write(_CONTINUE)
+    _check_head(request, types)
     try:
         body = request.arrived()
     except (ConnectionError, web.RequestPayloadError) as error:
         raise _unreadable(error) from error
+    if body is None or "Expect" in request.headers:
+        _let_it_come(request, maximum_bytes)
     if body is not None and len(body) > maximum_bytes:
         raise _too_large(maximum_bytes)
     return body
@@ -62,19 +60,28 @@ async def awaited_upload(request: Request, *, maximum_bytes: int, seconds: float
         raise _unreadable(error) from error
 
 
-def _check_head(request: Request, maximum_bytes: int, accepted: frozenset[str]) -> None:
+def _let_it_come(request: Request, maximum_bytes: int) -> None:
+    """Say so to who asks before he sends it, where the head does not tell that it is too large."""
+    length = request.content_length
+    if length is not None and length > maximum_bytes:
+        raise _too_large(maximum_bytes)
+    if request.headers.get("Expect", "").lower() == "100-continue" and request.http11:
+        transport = request.transport
+        if transport is not None:
+            transport.write(_CONTINUE)
+
+
+def _check_head(request: Request, accepted: frozenset[str]) -> None:
     headers = request.headers
     types = headers.getall("Content-Type", ())
     if len(types) != 1 or not (types[0] in accepted or types[0].partition(";")[0].strip().lower() in accepted):
         raise UnsupportedMediaType(f"Send the body as Content-Type: {' or '.join(sorted(accepted))}.")
-    codings = headers.getall("Content-Encoding", ())
-    if codings and any(coding.strip().lower() != "identity" for coding in codings):
+    if "Content-Encoding" in headers and any(
+        coding.strip().lower() != "identity" for coding in headers.getall("Content-Encoding")
+    ):
         raise UnsupportedMediaType("Send the body without Content-Encoding.")
     if "Upgrade" in headers:
         raise InvalidRequest("saltgate speaks HTTP/1.1 only; leave out the Upgrade header.", param="Upgrade")
-    length = request.content_length
-    if length is not None and length > maximum_bytes:
-        raise _too_large(maximum_bytes)
 
 
 async def _collect(request: Request, maximum_bytes: int) -> bytes:

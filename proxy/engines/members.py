@@ -8,8 +8,9 @@ two they take (RFC 8259 section 4).
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from itertools import chain
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -27,6 +28,10 @@ FALSE: Final = ord("f")
 # microsecond each, so who sends thousands is refused before.
 MAX_MEMBERS: Final = 512
 MAX_MEMBERS_IN_ARRAYS: Final = 64
+WRITTEN_AGAIN_BYTES: Final = 16 * 1024
+
+
+T = TypeVar("T")
 
 
 class _Name:
@@ -64,9 +69,7 @@ def read_object(data: bytes, where: str | None) -> dict[str, Raw]:
         members = _OBJECT.decode(data)
         if len(members) > MAX_MEMBERS:
             raise _too_many(MAX_MEMBERS, where)
-        # No JSON of these members is shorter, so an equal length proves that none was lost. The data is longer also
-        # where there was white space or an escaped name: then every pair is looked at.
-        if shortest_object(members) != len(data) and len(_PAIRS.decode(data)) != len(members):
+        if not _is_shortest(members, data, shortest_object) and len(_PAIRS.decode(data)) != len(members):
             raise _doubled(where)
     except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidRequest(f"{where or 'The body'} must be a JSON object.", param=where, reason="not_json") from error
@@ -79,13 +82,22 @@ def read_objects(data: bytes, where: str) -> list[dict[str, Raw]]:
         objects = _OBJECTS.decode(data)
         if max(map(len, objects), default=0) > MAX_MEMBERS_IN_ARRAYS:
             raise _too_many(MAX_MEMBERS_IN_ARRAYS, where)
-        if shortest_array(objects) != len(data) and any(
+        if not _is_shortest(objects, data, shortest_array) and any(
             len(pairs) != len(members) for pairs, members in zip(_LISTS_OF_PAIRS.decode(data), objects, strict=True)
         ):
             raise _doubled(where)
     except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidRequest(f"{where} must be an array of JSON objects.", param=where, reason="not_json") from error
     return objects
+
+
+def _is_shortest(value: T, data: bytes, shortest: Callable[[T], int]) -> bool:
+    """Whether no JSON of what was read from the data is shorter: then none of its members was lost. The data is longer
+    also where there was white space or an escaped name: then every pair is looked at.
+
+    To write a small value again is quicker than to count, and what msgspec writes is as short as JSON can be.
+    """
+    return (len(_ENCODER.encode(value)) if len(data) <= WRITTEN_AGAIN_BYTES else shortest(value)) == len(data)
 
 
 def shortest_object(members: dict[str, Raw]) -> int:

@@ -49,11 +49,16 @@ class Passes:
     must_be: str
 
     def admit(self, where: str, raw: Raw) -> Raw | None:
-        first = kind(raw)
-        if first == OBJECT and len(raw) > MAX_PLAIN_BYTES:
-            raise InvalidRequest(f"{where} must be at most {MAX_PLAIN_BYTES} bytes of JSON.", param=where)
-        if first != NULL:
+        first = memoryview(raw)[0]
+        if first == OBJECT:
+            if len(raw) > MAX_PLAIN_BYTES:
+                raise InvalidRequest(f"{where} must be at most {MAX_PLAIN_BYTES} bytes of JSON.", param=where)
             _check_form(where, raw, self.form, self.must_be)
+        elif first != NULL:
+            try:
+                self.form.decode(raw)
+            except (msgspec.DecodeError, RecursionError) as error:
+                raise _malformed(where, self.must_be, error) from error
         return raw
 
 
@@ -113,13 +118,17 @@ def _check_form(where: str, raw: Raw, form: msgspec.json.Decoder[object], must_b
     try:
         form.decode(raw)
     except (msgspec.DecodeError, RecursionError) as error:
-        unknown = _UNKNOWN_MEMBER.fullmatch(str(error))
-        if unknown is None:
-            raise InvalidRequest(f"{where} must be {must_be}.", param=where) from error
-        param = f"{where}{unknown['path'] or ''}.{unknown['name']}"
-        raise InvalidRequest(f"{param} is not known. Leave it out.", param=param, reason="unknown_member") from error
+        raise _malformed(where, must_be, error) from error
     if kind(raw) == OBJECT:
         check_doubled(raw, where)
+
+
+def _malformed(where: str, must_be: str, error: Exception) -> InvalidRequest:
+    unknown = _UNKNOWN_MEMBER.fullmatch(str(error))
+    if unknown is None:
+        return InvalidRequest(f"{where} must be {must_be}.", param=where)
+    param = f"{where}{unknown['path'] or ''}.{unknown['name']}"
+    return InvalidRequest(f"{param} is not known. Leave it out.", param=param, reason="unknown_member")
 
 
 # msgspec's own words. A name that is none of a field is not repeated: it may be anything.

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from proxy.engines.members import read_object, read_objects, shortest_array, shortest_object
+from proxy.engines.members import WRITTEN_AGAIN_BYTES, read_object, read_objects, shortest_array, shortest_object
 from proxy.refusals import InvalidRequest
 
 NAMES = st.text(max_size=4) | st.sampled_from(["role", "content"])
@@ -28,10 +28,12 @@ def written(pairs: list[tuple[str, object]], *, compact: bool, escaped: bool) ->
 
 
 @settings(max_examples=300, deadline=None)
-@given(pairs=PAIRS, compact=st.booleans(), escaped=st.booleans())
+@given(pairs=PAIRS, compact=st.booleans(), escaped=st.booleans(), large=st.booleans())
 def test_a_doubled_name_is_found_however_it_is_written(
-    pairs: list[tuple[str, object]], compact: bool, escaped: bool
+    pairs: list[tuple[str, object]], compact: bool, escaped: bool, large: bool
 ) -> None:
+    if large:
+        pairs = [*pairs, ("a long text", "x" * WRITTEN_AGAIN_BYTES)]
     data = written(pairs, compact=compact, escaped=escaped).encode("utf-8", "surrogatepass")
     is_doubled = len({name for name, _ in pairs}) != len(pairs)
     for read in (read_object, lambda one, where: read_objects(b"[" + one + b"," + one + b"]", where)):
@@ -50,6 +52,15 @@ def test_nothing_is_written_in_less(objects: list[dict[str, object]]) -> None:
     assert shortest_array(raw) <= len(msgspec.json.encode(raw))
     for one in raw:
         assert shortest_object(one) <= len(msgspec.json.encode(one))
+
+
+@given(text=st.text() | st.characters())
+def test_no_text_can_be_written_in_less_than_it_is_written_again(text: str) -> None:
+    shortest = sum(2 if char in _SHORT else 6 if char < " " else len(char.encode()) for char in text)
+    assert len(msgspec.json.encode(text)) == 2 + shortest
+
+
+_SHORT = '"\\\b\f\n\r\t'
 
 
 @pytest.mark.parametrize("data", [b'{"a":1}', b'{"a":1,"b":"x"}', b'{"role":"user","content":"hello"}'])
