@@ -395,14 +395,15 @@ class Record(msgspec.Struct, eq=False):
             self.upstream_time_to_first_token_seconds = (read - sent) / 1e9
         if written is not None:
             self.relay_seconds = (written - read) / 1e9
-            self.time_to_first_token_seconds = self._since_upload(written)
-        visible = self.first_visible_written_ns
-        if visible is not None:
-            self.time_to_first_visible_seconds = self._since_upload(visible)
+            self.time_to_first_token_seconds = first = self._since_upload(written)
+            visible = self.first_visible_written_ns
+            if visible is not None:
+                self.time_to_first_visible_seconds = first if visible == written else self._since_upload(visible)
         self.seconds_per_output_token = self._seconds_per_output_token(read)
 
     def _since_upload(self, moment_ns: int) -> float:
-        return max((moment_ns - self.started_ns) / 1e9 - self.stages.get("body", 0.0), 0.0)
+        seconds = (moment_ns - self.started_ns) / 1e9 - self.stages.get("body", 0.0)
+        return seconds if seconds > 0.0 else 0.0
 
     def _seconds_per_output_token(self, first_token_ns: int) -> float | None:
         """From the first token read to the last, by the tokens after the first, those of all choices together.
