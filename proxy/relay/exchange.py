@@ -278,7 +278,13 @@ class Exchange:
             self._withhold()
             return
         self._answer.body(forward, more=self._leg is not None and self._leg.more)
-        if observer.token_events != self._token_events:
+        tokens = observer.token_events
+        if tokens == self._token_events:
+            return
+        if self._visible_seen:  # nearly every event
+            rhythm.came(tokens - self._token_events, received_ns)
+            self._token_events = tokens
+        else:
             self._note_tokens(observer, rhythm, received_ns)
 
     def end(self, ending: Ending) -> None:

@@ -2,9 +2,8 @@
 
 The leg is the only thing that writes to an engine, and it takes nothing but a `StampedRequest`, a `CountRequest`, which
 computes no prompt, or one of the constant `Question`s that saltgate itself asks. Path, headers and framing are built
-here from constants (RFC 9112) and the salt; nothing of them comes from a client. An answer in the form in which engines
-send nearly all of theirs is read by `proxy.relay.plain`; llhttp parses every other, and what it leaves open (limits,
-contradicting lengths, codings that we did not ask for) is refused here.
+here from constants (RFC 9112) and the salt; nothing of them comes from a client. llhttp parses the answer; what it
+leaves open (limits, contradicting lengths, codings that we did not ask for) is refused here.
 
 A content coding (gzip) is refused and not undone: every request asks for `identity`, a coded stream could be neither
 watched nor searched for the salt as it passes, and one read of it may hold a thousand times its size.
@@ -19,7 +18,6 @@ from typing import Final, Protocol, cast
 import httptools
 
 from proxy.engines.stamp import CountRequest, StampedRequest
-from proxy.relay.plain import Chunks, PlainHead, Stop, plain_head
 from proxy.relay.wire import keep_little_unread, untaken_bytes
 
 READ_BUFFER_BYTES: Final = 16 * 1024
@@ -27,8 +25,6 @@ READ_BUFFER_BYTES: Final = 16 * 1024
 MAXIMUM_BARE_BYTES: Final = 64 * 1024
 
 _LARGE_BYTES: Final = 64 * 1024
-# What llhttp is told of a head that was read without it, to be where its body begins.
-_CHUNKED_HEAD: Final = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 # One buffer for all legs of a worker: a read is parsed, and copied out piece by piece, before the next one starts.
 _BUFFER: Final = bytearray(READ_BUFFER_BYTES)
@@ -95,7 +91,6 @@ class Leg(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_bare_bytes",
-        "_chunks",
         "_closing",
         "_content_type",
         "_encoded",
@@ -135,7 +130,6 @@ class Leg(asyncio.BufferedProtocol):
         self._reset()
 
     def _reset(self) -> None:
-        self._chunks: Chunks | None = None
         self._pieces: list[bytes] = []
         self._bare_bytes = 0
         self._status = 0
@@ -165,6 +159,7 @@ class Leg(asyncio.BufferedProtocol):
             sink.end(Ending.UNSENT)
             return
         self._reset()
+        self._parser = httptools.HttpResponseParser(self)
         self._sink = sink
         if isinstance(what, Question):
             transport.write(b"GET %b HTTP/1.1\r\n%b\r\n" % (what.value, headers))
@@ -231,19 +226,27 @@ class Leg(asyncio.BufferedProtocol):
         return _BUFFER
 
     def buffer_updated(self, nbytes: int) -> None:
-        sink = self._sink
-        if sink is None:
+        if self._sink is None or self._parser is None:
             self.abort()  # an engine that speaks out of turn
             return
-        chunks = self._chunks
-        if chunks is None:
-            self._read(bytes(_VIEW[:nbytes]))
-            return
-        content = chunks.content(bytes(_VIEW[:nbytes]))
-        if chunks.stop is not None:
-            self._read_on(chunks, content)
-        elif content:  # the middle of a stream: nearly every read
-            sink.body(content)
+        try:
+            self._parser.feed_data(_VIEW[:nbytes])
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            if not self._message_done:
+                self._fail()
+                return
+            self._extra = True  # nonsense after a whole answer: the answer is good, the connection is not
+        if self._pieces:
+            self._bare_bytes = 0
+        else:
+            self._bare_bytes += nbytes
+            if self._bare_bytes > MAXIMUM_BARE_BYTES and not self._message_done:
+                self._fail()
+                return
+        if not self._head_told or self._message_done:
+            self._deliver()
+        elif self._pieces:  # the middle of an answer: nearly every read
+            self._hand_over(self._sink)
 
     def pause_writing(self) -> None:
         self._written = False
@@ -309,65 +312,6 @@ class Leg(asyncio.BufferedProtocol):
 
     # The leg's own steps.
 
-    def _read(self, data: bytes) -> None:
-        """The beginning of an answer, or what llhttp parses."""
-        head = plain_head(data) if self._parser is None else None
-        if head is None:
-            self._parse(data)
-        elif head.length is None:
-            self._take_head(head)
-            self._transfer_codings.append(b"chunked")
-            self._chunks = chunks = Chunks()
-            self._read_on(chunks, chunks.content(data[head.end :]))
-        elif head.end + head.length == len(data):
-            self._take_head(head)
-            self._lengths = 1
-            if head.length:
-                self._pieces.append(data[head.end :])
-            self._message_done = self._keeps_alive = True
-            self._deliver()
-        else:
-            self._parse(data)
-
-    def _take_head(self, head: PlainHead) -> None:
-        self._head_done = True
-        self._status, self._content_type, self.retry_after = head.status, head.content_type, head.retry_after
-
-    def _read_on(self, chunks: Chunks, content: bytes) -> None:
-        """What came of the chunks in one read, with the head or without."""
-        if content:
-            self._pieces.append(content)
-        match chunks.stop:
-            case None:
-                self._deliver()
-            case Stop.LAST:
-                self._message_done = self._keeps_alive = True
-                self._deliver()
-            case Stop.BAD:
-                self._fail()
-            case Stop.NOT_PLAIN:
-                self._chunks = None
-                self._parse(_CHUNKED_HEAD + chunks.rest)
-
-    def _parse(self, data: bytes) -> None:
-        if self._parser is None:
-            self._parser = httptools.HttpResponseParser(self)
-        try:
-            self._parser.feed_data(data)
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
-            if not self._message_done:
-                self._fail()
-                return
-            self._extra = True  # nonsense after a whole answer: the answer is good, the connection is not
-        if self._pieces:
-            self._bare_bytes = 0
-        else:
-            self._bare_bytes += len(data)
-            if self._bare_bytes > MAXIMUM_BARE_BYTES and not self._message_done:
-                self._fail()
-                return
-        self._deliver()
-
     def _is_framed_clearly(self, version: str) -> bool:
         """Whether the answer's end is told once, and in a way that every reader understands (RFC 9112 section 6)."""
         if not self._transfer_codings:
@@ -392,8 +336,11 @@ class Leg(asyncio.BufferedProtocol):
             self._sink.head(self._status, self._content_type)
         self.more = self._message_done
         if self._pieces and self._sink is not None:
-            pieces, self._pieces = self._pieces, []
-            self._sink.body(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+            self._hand_over(self._sink)
+
+    def _hand_over(self, sink: Sink) -> None:
+        pieces, self._pieces = self._pieces, []
+        sink.body(pieces[0] if len(pieces) == 1 else b"".join(pieces))
 
     def _finish(self) -> None:
         sink, self._sink = self._sink, None
