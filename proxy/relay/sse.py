@@ -219,6 +219,9 @@ class Observer:
         ):
             return self._feed_any(data)
         # Whole events with LF line ends, nothing before and nothing after: nearly every read.
+        if data.find(_LF) == len(data) - 2 and data.startswith(b"data: "):  # one, as engines send each token
+            other = self._look_at_payload(data, data[6:-2])
+            return data if other is None else other
         events = data[:-2].split(b"\n\n")
         instead = self._look_at(events)
         return data if instead is None else _with_others(events, instead)
@@ -354,21 +357,19 @@ class Observer:
         for number, event in enumerate(events):
             plain = event.startswith(b"data: ") and _LF not in event and _CR not in event
             payload = event[6:] if plain else _payload(event)
-            if payload is None:
-                continue
-            self.events += 1
-            try:
-                instead = self._look(self, event, payload)
-            except (msgspec.DecodeError, RecursionError):
-                instead = self._unreadable(payload)
+            instead = None if payload is None else self._look_at_payload(event, payload)
             if instead is not None:
                 changed = {**(changed or {}), number: instead}
         return changed
 
-    def _unreadable(self, payload: bytes) -> bytes | None:
-        """What cannot be read passes as it came, unless it may tell what is hidden."""
-        self.unobserved = True
-        return None if self._show_reuse or b'"usage"' not in payload else _WITHHELD
+    def _look_at_payload(self, event: bytes, payload: bytes) -> bytes | None:
+        self.events += 1
+        try:
+            return self._look(self, event, payload)
+        except (msgspec.DecodeError, RecursionError):
+            self.unobserved = True
+            # What cannot be read passes as it came, unless it may tell what is hidden.
+            return None if self._show_reuse or b'"usage"' not in payload else _WITHHELD
 
     def _look_at_chunk(self, event: bytes, payload: bytes) -> bytes | None:
         if payload == b"[DONE]":
