@@ -56,6 +56,7 @@ from proxy.directory.connect import open_store, removal_policy
 from proxy.directory.model import directory_from_toml
 from proxy.gate import Gate
 from proxy.tls import listener_context
+from tests.parts.emitted import search_files
 from tests.parts.tokens import IssuerServer, TokenMint
 
 KEY = Secret(b"0123456789abcdef0123456789abcdef", "test")
@@ -273,6 +274,7 @@ async def gate_bed(
                 finally:
                     server.close()
                     await gate.drain(0.0)
+        search_files((log, *(() if settings.audit.directory is None else settings.audit.directory.rglob("*"))))
 
 
 def _trusting(telemetry: Telemetry, issuer: str) -> Telemetry:

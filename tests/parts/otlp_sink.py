@@ -16,6 +16,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
+from tests.parts.emitted import search_emitted
+
 # `hang`: takes the request and never answers. `unavailable`: 503. A refused connection needs no sink: `closed_port`.
 Fault = Literal["hang", "unavailable"]
 Value = str | bool | int | float | tuple[str, ...]
@@ -79,6 +81,9 @@ class OtlpSink:
             if self._serving is not None:
                 await self._serving
         self._listening.close()
+        if kind is None:
+            for body in self.raw:
+                search_emitted("what the collector got", body)
 
     async def _serve(self) -> None:
         """Takes connections until one comes when we are leaving.

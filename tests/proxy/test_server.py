@@ -27,6 +27,7 @@ from proxy.app import VERSION
 from proxy.cli import COMMANDS
 from proxy.demo.provider import sign_in
 from proxy.demo.simulator import AT_ONCE, EngineShape, Simulator
+from tests.parts.emitted import search_files
 from tests.parts.gate_bed import DIRECTORY, KEY, chat
 from tests.parts.gone_client import GoneClient, post
 from tests.parts.redis_server import RedisServer
@@ -214,6 +215,7 @@ limit = "{limit}"
             if process.returncode is None:
                 process.kill()
                 await process.wait()
+        search_files((log,))
 
 
 async def test_workers_share_the_port_and_metrics_and_a_killed_one_is_replaced(
