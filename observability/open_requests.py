@@ -48,6 +48,9 @@ class OpenRequest(msgspec.Struct, frozen=True, array_like=True):
     caller: tuple[str | None, str | None, str | None, str | None]
     salt: tuple[str | None, str | None, int | None]
 
+    def __repr__(self) -> str:
+        return f"<OpenRequest {self.request_id}>"  # as a Record: the caller's subject is in it
+
 
 class OpenRequests:
     """An observer of one worker's records that keeps them in `memory`, of AREA_BYTES, while they are open. More than

@@ -45,6 +45,9 @@ class Caller(NamedTuple):
     actor_issuer: str | None
     actor: str | None
 
+    def __repr__(self) -> str:
+        return f"Caller(issuer={self.issuer!r}, auth_method={self.auth_method!r})"  # as a Record: no subject
+
 
 class Record(msgspec.Struct, eq=False):
     """One request. Methods may come in the request's own order and be left out; what was not said is absent, not 0.

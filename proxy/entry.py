@@ -64,6 +64,9 @@ class Asked(Struct, frozen=True):
     request: ClientRequest
     presented: str | None
 
+    def __repr__(self) -> str:
+        return f"Asked({self.request!r})"  # a salt is in no repr
+
 
 class Entry(Struct, frozen=True):
     """A request that may go to its engine now: the place there, where that is, and what its salt rests on. `content` is

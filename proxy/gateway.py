@@ -93,6 +93,9 @@ class Unfetched(Struct, frozen=True):
     request: UnfetchedRequest
     presented: str | None
 
+    def __repr__(self) -> str:
+        return f"Unfetched({self.request!r})"  # a salt is in no repr
+
 
 class Ready(Struct, frozen=True):
     """What the relay needs of a request, and the place that it has at its engine."""
@@ -103,6 +106,9 @@ class Ready(Struct, frozen=True):
     standing: Standing
     sendable: Standing
     accounted: Accounted
+
+    def __repr__(self) -> str:
+        return f"Ready({self.destination!r})"  # what `sendable` goes by is in the repr of it, and may be a salt
 
 
 @dataclass(slots=True, kw_only=True)

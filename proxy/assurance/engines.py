@@ -44,6 +44,9 @@ SHORTEST_PAUSE_SECONDS: Final = 0.02
 FIRST_PAUSE_SECONDS: Final = 0.5
 LONGEST_PAUSE_SECONDS: Final = 5.0
 PROVEN_PAUSE_SECONDS: Final = 300.0
+# From the start, for the first proof of an engine beside one that may take requests. A sound one's takes seconds; one
+# that hangs takes minutes to fail it, and a reload is given up after READY_SECONDS of the supervisor's.
+AWAITED_SECONDS: Final = 60.0
 # A model's name becomes a label of metrics.
 MAXIMUM_MODELS: Final = 4096
 
@@ -202,10 +205,15 @@ class Engines:
         observed: Observed,
         *,
         again_seconds: float = PROVEN_PAUSE_SECONDS,
+        awaited_seconds: float = AWAITED_SECONDS,
     ) -> None:
-        """`again_seconds`: how often what is proven is proven again."""
+        """`again_seconds`: how often what is proven is proven again; `awaited_seconds`: how long engines that were not
+        tried yet are waited for where others may take requests.
+        """
         self.engines = tuple(engines)
         self._again_seconds = again_seconds
+        self._awaited_seconds = awaited_seconds
+        self._awaits = True
         self._key = key
         self._observed = observed
         self._served = served_by(self.engines)
@@ -213,11 +221,13 @@ class Engines:
     @property
     def ready(self) -> bool:
         """Whether at least one engine may take requests now, and each of the others may, too, or was tried since the
-        start. So nobody is let in while the proof of his engine is under way, and an engine that is away, or comes
-        again later, takes no other's requests from it.
+        start, or waited for long enough. So nobody is let in while the proof of his engine is under way, and an engine
+        that is away, hangs, or comes again later takes no other's requests from it.
         """
         usable = [engine.may_be_used for engine in self.engines]
-        return any(usable) and all(may or engine.tried for may, engine in zip(usable, self.engines, strict=True))
+        if not any(usable):
+            return False
+        return not self._awaits or all(may or engine.tried for may, engine in zip(usable, self.engines, strict=True))
 
     def models(self, scope: Scope) -> Sequence[str]:
         """What this scope may use and an engine serves. Raises EngineUnavailable while no engine has told anything."""
@@ -265,9 +275,14 @@ class Engines:
     async def follow(self) -> None:
         """Ask and prove until cancelled. Raises what no engine's answer explains: then verdicts would grow old."""
         async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._wait_for_proofs(), name="wait for proofs")
             for engine in self.engines:
                 for replica in engine.replicas:
                     tasks.create_task(self._watch(engine, replica), name=f"prove {replica.pool.address}")
+
+    async def _wait_for_proofs(self) -> None:
+        await asyncio.sleep(self._awaited_seconds)
+        self._awaits = False
 
     def close(self) -> None:
         for engine in self.engines:

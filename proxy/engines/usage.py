@@ -56,6 +56,9 @@ class SeenAnswer(Struct, frozen=True):
     body: bytes
     usage: Usage | None
 
+    def __repr__(self) -> str:
+        return f"SeenAnswer({len(self.body)} bytes, {self.usage!r})"
+
 
 def read_answer(endpoint: Endpoint, body: bytes, *, show_reuse: bool) -> SeenAnswer:
     """The engine's own bytes, unless something in them has to be hidden, and the usage that they tell.

@@ -26,3 +26,6 @@ class Destination(Struct, frozen=True):
     outliers: Outliers
     caller: str = ""
     beginning: Beginning | None = None
+
+    def __repr__(self) -> str:
+        return f"Destination(engine={self.engine!r}, model={self.model!r})"  # the caller's name is in no repr

@@ -60,6 +60,9 @@ class WholeAnswer(NamedTuple):
     body: bytes
     retry_after: bytes = b""
 
+    def __repr__(self) -> str:
+        return f"WholeAnswer(status={self.status}, {len(self.body)} bytes)"
+
 
 class Exchange:
     """See the module. It is the leg's Sink and the downstream's Listener; `done` has its end.
@@ -236,7 +239,7 @@ class Exchange:
 
     def comment(self) -> bool:
         observer = self.observer
-        return observer is not None and observer.at_border and self._answer.aside(COMMENT)
+        return observer is not None and self.streams and observer.at_border and self._answer.aside(COMMENT)
 
     # What the leg tells (Sink).
 
@@ -376,7 +379,7 @@ class Exchange:
         it would begin an answer that may still have to be refused.
         """
         observer = self.observer
-        if observer is None or not observer.at_border or observer.complete or observer.failed:
+        if observer is None or not self.streams or not observer.at_border or observer.complete or observer.failed:
             return
         ended = observer.finish_reason is not None  # then its client may not take a further event for that choice
         mode = "comment" if ended else self._patience.keep_alive

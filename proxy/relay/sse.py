@@ -353,13 +353,14 @@ class Observer:
 
     def _look_at(self, events: Sequence[bytes]) -> dict[int, bytes] | None:
         """Note what the events tell. None: give them back as they came; else what to give back in the place of some."""
-        changed = None
+        changed: dict[int, bytes] | None = None
         for number, event in enumerate(events):
             plain = event.startswith(b"data: ") and _LF not in event and _CR not in event
             payload = event[6:] if plain else _payload(event)
             instead = None if payload is None else self._look_at_payload(event, payload)
             if instead is not None:
-                changed = {**(changed or {}), number: instead}
+                changed = {} if changed is None else changed
+                changed[number] = instead
         return changed
 
     def _look_at_payload(self, event: bytes, payload: bytes) -> bytes | None:

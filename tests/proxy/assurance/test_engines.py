@@ -14,7 +14,7 @@ from typing import Literal
 import pytest
 from aiohttp import web
 
-from proxy.assurance.engines import Engine, Engines, Model, Observed, Replica, served_by
+from proxy.assurance.engines import AWAITED_SECONDS, Engine, Engines, Model, Observed, Replica, served_by
 from proxy.assurance.leash import leash
 from proxy.assurance.proof import Prover
 from proxy.assurance.verdict import Verdict
@@ -30,6 +30,7 @@ from proxy.refusals import EndpointNotAllowed, EngineUnavailable, ModelNotAllowe
 from proxy.relay.destination import Destination
 from proxy.relay.patience import Patience
 from proxy.relay.pool import Pool
+from proxy.supervisor.supervisor import READY_SECONDS
 from tests.parts.gate_bed import chat, gate_bed
 from tests.parts.redis_server import RedisServer
 from tests.parts.scraped import page_of
@@ -64,9 +65,12 @@ def engine_at(*urls: str, name: str = "main", proof: Proof = "strict", models: f
 
 @asynccontextmanager
 async def following(
-    *engines: Engine, observed: Observed | None = None, again_seconds: float = 300.0
+    *engines: Engine,
+    observed: Observed | None = None,
+    again_seconds: float = 300.0,
+    awaited_seconds: float = AWAITED_SECONDS,
 ) -> AsyncIterator[Engines]:
-    followed = Engines(engines, KEY, observed or Silent(), again_seconds=again_seconds)
+    followed = Engines(engines, KEY, observed or Silent(), again_seconds=again_seconds, awaited_seconds=awaited_seconds)
     task = asyncio.create_task(followed.follow())
     try:
         yield followed
@@ -189,6 +193,7 @@ async def test_before_the_first_proof_strict_refuses() -> None:
 # Ready: nobody is let in while it is not known yet what his engine may take.
 
 SLOW = EngineShape(pace=Pace(prefill_tokens_per_second=1000.0))  # a proof takes seconds
+STUCK = EngineShape(pace=Pace(prefill_tokens_per_second=0.01))  # a probe takes hours
 
 
 @pytest.mark.parametrize("other", ["off", "warn", "strict"])
@@ -211,6 +216,29 @@ async def test_an_engine_that_is_away_or_fails_its_proof_holds_no_other_back(pro
         async with following(away, engine_at(flawed.url, name="leaky"), second) as engines:
             await until(lambda: engines.ready)
             assert not away.may_be_used
+
+
+async def test_an_engine_that_hangs_in_its_proof_holds_no_other_back_for_long() -> None:
+    async with Simulator(STUCK) as stuck, Simulator(SHAPE) as sound:
+        first, second = engine_at(stuck.url), engine_at(sound.url, name="second")
+        async with following(first, second, awaited_seconds=2.0) as engines:
+            await until(lambda: second.may_be_used)
+            await until(lambda: engines.ready)
+            assert not first.tried
+            assert not first.may_be_used
+
+
+async def test_an_engine_that_hangs_in_its_proof_alone_makes_nobody_ready() -> None:
+    async with Simulator(STUCK) as stuck:
+        engine = engine_at(stuck.url)
+        async with following(engine, awaited_seconds=0.0) as engines:
+            await until(lambda: engine.replicas[0].reachable)
+            await asyncio.sleep(0.05)
+            assert not engines.ready
+
+
+def test_a_reload_waits_longer_for_its_workers_than_they_for_an_engine_that_hangs() -> None:
+    assert AWAITED_SECONDS < READY_SECONDS
 
 
 async def test_where_every_engine_was_tried_and_none_may_be_used_it_is_not_ready() -> None:

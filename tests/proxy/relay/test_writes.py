@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
 
 import pytest
@@ -19,6 +19,7 @@ from proxy.relay.alarm import Alarm
 from proxy.relay.answer import Answer
 from proxy.relay.downstream import Downstream
 from proxy.relay.exchange import End, Exchange
+from proxy.relay.keep_alive import COMMENT
 from proxy.relay.leg import Leg
 from proxy.relay.patience import Patience
 from proxy.relay.request import Request
@@ -55,8 +56,21 @@ def chunk(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
-async def written_for(*reads: bytes, fin: bool = False, http11: bool = True) -> tuple[End | None, list[bytes]]:
-    """How an exchange ended, and what its client was written, by writes."""
+PATIENCE = Patience(first_byte=60, idle=60)
+
+
+async def nothing_more(_: Exchange) -> None:
+    pass
+
+
+async def written_for(
+    *reads: bytes,
+    fin: bool = False,
+    http11: bool = True,
+    patience: Patience = PATIENCE,
+    then: Callable[[Exchange], Awaitable[None]] = nothing_more,
+) -> tuple[End | None, list[bytes]]:
+    """How an exchange ended, and what its client was written, by writes. `then` happens before it is left."""
     with socket.socket() as place:
         client = Written(place)
         version = HttpVersion11 if http11 else HttpVersion10
@@ -67,7 +81,7 @@ async def written_for(*reads: bytes, fin: bool = False, http11: bool = True) -> 
             stamped(Operation.CHAT, body_of(Operation.CHAT, stream=True)),
             Answer(request),
             recorder().request(method="POST", route="/v1/chat/completions"),
-            Patience(first_byte=60, idle=60),
+            patience,
             Alarm(asyncio.get_running_loop()),
         )
         leg = Leg(Taken())
@@ -78,6 +92,7 @@ async def written_for(*reads: bytes, fin: bool = False, http11: bool = True) -> 
             leg.buffer_updated(len(read))
         if fin:
             leg.eof_received()
+        await then(exchange)
         end = exchange.done.result() if exchange.done.done() else None
         exchange.leave()
         return end, client.writes
@@ -168,3 +183,36 @@ async def test_nothing_waits_where_an_answer_breaks_off(
     assert told.endswith(b"0\r\n\r\n") is (end is End.FAILED and not fin and reads[-1].endswith(b"0\r\n\r\n"))
     errors = [json.loads(line.partition(b": ")[2])["error"] for line in told.splitlines() if b'"error"' in line]
     assert [error["code"] if tells == "engine_failed" else error["message"] for error in errors] == [tells]
+
+
+# Between an exchange's end and the turn in which its request ends.
+
+COMMENTS = Patience(first_byte=60, idle=60, keep_alive="comment", keep_alive_interval=0.02)
+
+
+async def a_comment_is_asked_for(exchange: Exchange) -> None:
+    assert not exchange.comment()
+
+
+async def the_client_would_hear_something(_: Exchange) -> None:
+    await asyncio.sleep(0.1)
+
+
+@pytest.mark.parametrize("then", [a_comment_is_asked_for, the_client_would_hear_something])
+@pytest.mark.parametrize("reads", [(whole(TOKEN, DONE),), (whole(TOKEN),), (whole(FAILED),)])
+async def test_nothing_is_written_behind_the_end(
+    reads: Sequence[bytes], then: Callable[[Exchange], Awaitable[None]]
+) -> None:
+    """A chunk behind the last one would be the beginning of the next answer."""
+    _, expected = await written_for(*reads)
+    _, writes = await written_for(*reads, patience=COMMENTS, then=then)
+    assert list(map(body_in, writes[:1])) == list(map(body_in, expected[:1]))
+    assert writes[1:] == expected[1:]
+
+
+async def test_a_comment_is_written_while_the_stream_runs() -> None:
+    async def comments(exchange: Exchange) -> None:
+        assert exchange.comment()
+
+    _, writes = await written_for(HEAD + chunk(TOKEN), then=comments)
+    assert writes[1:] == [chunk(COMMENT)]
