@@ -62,8 +62,9 @@ class Exports:
         self._place: _Place | None = None
 
     def follow(self, plan: OtlpPlan | None) -> None:
-        """From now on they go there; None: nowhere."""
-        if plan == (None if self._place is None else self._place.plan):
+        """From now on they go there; None: nowhere. What the plan names by files is read anew."""
+        names_files = plan is not None and (plan.ca is not None or plan.certificate is not None)
+        if not names_files and plan == (None if self._place is None else self._place.plan):
             return
         self._place = None
         if plan is not None:

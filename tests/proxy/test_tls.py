@@ -44,9 +44,16 @@ class Authority:
         self.file = self._written("authority.pem", self._certificate)
 
     def tls(
-        self, host: str, *, password: bytes | None = None, client_ca: Path | None = None, expired: bool = False
+        self,
+        host: str,
+        *,
+        password: bytes | None = None,
+        client_ca: Path | None = None,
+        expired: bool = False,
+        key: ec.EllipticCurvePrivateKey | None = None,
     ) -> Tls:
-        key = ec.generate_private_key(ec.SECP256R1())
+        """A certificate of that key, else of a new one."""
+        key = key or ec.generate_private_key(ec.SECP256R1())
         encryption = serialization.BestAvailableEncryption(password) if password else serialization.NoEncryption()
         pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
         certificate = self._written(f"{host}.pem", self._signed(host, key, expired=expired))

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
 from msgspec import structs
 
 from observability import families
@@ -105,6 +106,30 @@ async def test_metrics_go_to_a_collector_that_asks_for_a_certificate(tmp_path: P
     assert bed.lost() == 0
     assert mine.key.value.decode() not in repr(wanted)
     assert "PRIVATE" not in repr(wanted)
+
+
+@pytest.mark.parametrize("renewed", ["certificate", "authority"])
+async def test_a_reload_reads_the_certificates_anew_that_have_their_old_names(
+    renewed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many renew a certificate and keep its key: then no setting is another one than before."""
+    (tmp_path / "other").mkdir()
+    bed, authority, other = Bed(), Authority(tmp_path), Authority(tmp_path / "other")
+    key, trusted = ec.generate_private_key(ec.SECP256R1()), tmp_path / "trusted.pem"
+    async with OtlpSink(tls=demanding(authority)) as sink:
+        mine = authority.tls("127.0.0.9", key=key, expired=renewed == "certificate")
+        trusted.write_bytes((other if renewed == "authority" else authority).file.read_bytes())
+        wanted = structs.replace(
+            plan(sink.url, interval=3600.0), ca=str(trusted), certificate=str(mine.certificate), key=mine.key.value
+        )
+        if renewed == "certificate":
+            monkeypatch.setenv("SSL_CERT_FILE", str(trusted))
+            wanted = structs.replace(wanted, ca=None)
+        async with bed.exporting(wanted):
+            assert authority.tls("127.0.0.9", key=key).key.value == mine.key.value
+            trusted.write_bytes(authority.file.read_bytes())
+            bed.exports.follow(structs.replace(wanted))
+        assert deaths(sink) == [1]
 
 
 async def test_without_a_collector_nobody_looks() -> None:
