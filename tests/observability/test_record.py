@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Callable
 
 import pytest
@@ -368,3 +369,28 @@ def test_text_from_outside_is_cut_and_can_be_encoded() -> None:
     assert record.finish_reasons == ("stop?" + "x" * 27,)
     assert record.client is not None
     assert record.client.encode() == b"c?" * 128
+
+
+def test_an_error_behind_its_end_changes_nothing_of_it() -> None:
+    ledger = Ledger()
+
+    def fails() -> None:
+        with recorder(ledger).request(method="POST", route="/v1/x") as record:
+            record.ended("ok")
+            raise ValueError
+
+    with pytest.raises(ValueError):
+        fails()
+    (closed,) = ledger.records
+    assert (closed.outcome, closed.error_type, closed.stack) == ("ok", None, ())
+
+
+@pytest.mark.parametrize("at", [0, 32, 48])
+def test_no_id_is_zero(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """W3C Trace Context sections 3.2.2.3 and 3.2.2.4."""
+    right = secrets.token_hex(5632).replace("0", "1")
+    length = 32 if at == 0 else 16
+    drawn = iter((right[:at] + "0" * length + right[at + length :], right))
+    monkeypatch.setattr(secrets, "token_hex", lambda size: next(drawn)[: size * 2])
+    record = recorder().request(method="POST", route="/v1/x")
+    assert f"{record.trace_id}{record.server_span_id}{record.client_span_id}" == right[:64]

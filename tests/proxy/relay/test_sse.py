@@ -344,6 +344,17 @@ def test_the_two_bytes_of_one_line_end_are_not_two() -> None:
     assert seen.events == 1
 
 
+def test_events_with_different_line_ends_in_one_read_are_told_apart() -> None:
+    seen = observer(hide_usage=True)
+    assert seen.feed(USAGE_ONLY.replace(b"\n", b"\r\n") + CHAT[1]) == CHAT[1]
+    assert (seen.events, seen.token_events, seen.usage) == (2, 1, Usage(10, 8, 2))
+
+
+def test_the_second_byte_of_a_withheld_line_end_is_withheld_before_whole_events() -> None:
+    seen = observer(hide_usage=True)
+    assert fed(seen, USAGE_ONLY.replace(b"\n", b"\r\n")[:-1], b"\n" + CHAT[1]) == CHAT[1]
+
+
 @pytest.mark.parametrize("show_reuse", [True, False])
 def test_the_second_byte_of_a_line_end_belongs_to_its_event_though_it_comes_later(show_reuse: bool) -> None:
     seen = observer(show_reuse=show_reuse)
@@ -536,6 +547,20 @@ def test_a_salt_that_is_told_in_part_is_seen_at_every_cut(cut: int) -> None:
         seen.feed(event[:at])
         assert seen.feed(event[at:]) + seen.finish() == b""
         assert seen.salt_seen
+
+
+@pytest.mark.parametrize("mark", SALT.marks)
+def test_either_end_of_a_salt_is_seen_in_a_whole_event(mark: bytes) -> None:
+    seen = observer()
+    assert seen.feed(text(mark.decode("ascii"))) == b""
+    assert seen.salt_seen
+
+
+@pytest.mark.parametrize("hide_usage", [True, False])
+def test_a_line_that_begins_as_a_salt_does_is_whole_though_whole_events_come_behind_it(hide_usage: bool) -> None:
+    seen = observer(hide_usage=hide_usage)
+    line = SALT.value[:5].encode("ascii") + b": x\n"
+    assert fed(seen, CHAT[1] + line[:3], line[3:] + CHAT[3]) == CHAT[1] + line + CHAT[3]
 
 
 def test_the_beginning_of_a_salt_alone_is_only_a_text() -> None:

@@ -92,6 +92,7 @@ async def written_for(
             leg.buffer_updated(len(read))
         if fin:
             leg.eof_received()
+        assert request.begun is bool(client.writes)  # so that no failure writes an answer into another
         await then(exchange)
         end = exchange.done.result() if exchange.done.done() else None
         exchange.leave()
