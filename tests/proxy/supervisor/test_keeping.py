@@ -132,8 +132,9 @@ async def followed(life: Life) -> AsyncIterator[list[str]]:
         try:
             yield events
         finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            while not task.done():  # asyncio.wait_for, which redis-py uses, may lose a cancel until Python 3.12
+                task.cancel()
+                await asyncio.wait((task,), timeout=0.1)
             events.extend(str(line["event"]) for line in lines)
 
 
