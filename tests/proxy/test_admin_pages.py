@@ -236,7 +236,7 @@ async def test_a_browser_comes_in_by_the_link_once_and_sees_what_happens(redis: 
         for _ in range(3):
             await send(served, "apollo", stream=True)
         await browser.open(f"{served.admin}/scopes/acme/apollo")
-        await browser.until("location.pathname === '/sign-in' && document.querySelector('h1')?.textContent !== ''")
+        await browser.until("location.pathname === '/sign-in' && Boolean(document.querySelector('h1')?.textContent)")
         link = f"{served.admin}/sign-in?return_to=/scopes/acme/apollo#{await ticket(served)}"
         await browser.open(link)
         await browser.until("location.pathname === '/scopes/acme/apollo' && document.body.innerText.includes('apollo')")

@@ -131,8 +131,14 @@ class Person:
         await self.ask("Input.insertText", text=text)
 
     async def see(self, selector: str) -> str:
-        """The text of the first element there."""
-        return str(await self.page.asked(f"document.querySelector({json.dumps(selector)}).textContent"))
+        """The text of the first element there, once it has one: a page is at its address before its words are."""
+        text = f"document.querySelector({json.dumps(selector)})?.textContent"
+        await self.page.until(text)
+        return str(await self.page.asked(text))
+
+    async def blank(self, selector: str) -> bool:
+        """Whether the first element there has no text."""
+        return bool(await self.page.asked(f"document.querySelector({json.dumps(selector)}).textContent === ''"))
 
     async def all(self, selector: str) -> list[str]:
         """The text of each element there."""
