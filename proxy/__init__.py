@@ -19,6 +19,7 @@
     peers       where a client is, and whose word counts for that
     pages       what a browser loads of the admin listener, before any data
     listening   how connections come to a worker from the socket that all share
+    observers   who is told of each request: metrics, logs, traces, audit, pages
     configured  settings → the parts that hold no connection yet
     gate        what a worker is while it serves;  states  what its parts are like now
     app         settings → one worker's gate;  worker, supervisor, server  the processes around it;  cli  the commands

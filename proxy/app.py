@@ -6,21 +6,15 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Collection, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
-from functools import partial
-from importlib.metadata import version
 from typing import Final
 
 import structlog
 
 from config.settings import Settings
-from observability.audit.start import start_audit, start_export
-from observability.history.told import Ended
 from observability.lag import follow_lag
 from observability.logs import Logs
 from observability.metrics import Metrics
-from observability.recorder import Observer, Recorder
-from observability.shares import shares
-from observability.telemetry import Telemetry
+from observability.recorder import Observer
 from proxy.accounting import Accounting
 from proxy.admission import Admissions
 from proxy.answers import refusal_headers
@@ -48,23 +42,20 @@ from proxy.fetching.lookup import SystemLookup
 from proxy.gate import Gate
 from proxy.gateway import Gateway
 from proxy.inquiries import open_inquiries
-from proxy.isolation.narrowing import Rule, Unseen
+from proxy.isolation.narrowing import Rule
 from proxy.isolation.remembered import RememberedSalts
+from proxy.observers import open_observers
 from proxy.reception import Reception, open_desk, open_reception, public_url
 from proxy.refusals import Refusal
 from proxy.relay.answer import answer_headers
 from proxy.relay.crowd import Crowd
-from proxy.relay.downstream import Front
+from proxy.relay.front import Front
 from proxy.relay.relay import Relay
 from proxy.scanner import Scanner
 from proxy.states import Observed, tell_ready, tell_states
 from proxy.tracing import tracing
 
-VERSION: Final = version("saltgate")
-EXPORT_STOP_SECONDS: Final = 2.0
 CANCEL_AGAIN_SECONDS: Final = 0.2
-# What happened is told together with what happens in this time: less than a log line waits for its writing.
-TELL_SECONDS: Final = 0.01
 
 _log = structlog.get_logger("saltgate.gate")
 
@@ -79,71 +70,38 @@ async def open_gate(
     It opens also while issuers, directory or engines are away: then it is not ready, and heals by itself. Where a part
     breaks for good, the body is cancelled and the fault raised: the worker ends and its supervisor starts another.
     """
-    telemetry = Telemetry.start(
-        settings.telemetry, instance=instance, version=VERSION, engines=settings.engines, monotonic=time.monotonic
-    )
-    export = start_export(settings, instance=instance, version=VERSION, monotonic=time.monotonic)
-    rules = isolation_rules(settings)
-    metrics = Metrics(
-        version=VERSION,
-        drops={"spans": telemetry.dropped, "logs": logs.dropped}
-        | ({} if export is None else {"audit": export.dropped}),
-        traced=telemetry.keeps,
-        rules=(*(rule.name for rule in rules), *(reason.value for reason in Unseen)) if rules else (),
-    )
     share = share or Share()
-    ended = Ended()
-    audit = start_audit(
-        settings,
-        instance=instance,
-        version=VERSION,
-        slots=share.of(settings.capacity.requests),
-        wall_ns=time.time_ns,
-        export=export,
-    )
-    recorder = Recorder(
-        (metrics, logs, telemetry, ended, *(() if audit is None else (audit,)), *also),
-        monotonic_ns=time.monotonic_ns,
-        wall_ns=time.time_ns,
-        shares=shares(settings.telemetry),
-        user_hash_key=None if settings.telemetry.user_hash_key is None else settings.telemetry.user_hash_key.value,
-        url_scheme=public_url(settings).partition(":")[0],
-        later=partial(asyncio.get_running_loop().call_later, TELL_SECONDS),
-    )
-    keys = key_ring(settings)
+    rules = isolation_rules(settings)
     async with AsyncExitStack() as stack:
-        stack.push_async_callback(asyncio.to_thread, telemetry.stop)
-        if export is not None:
-            stack.push_async_callback(asyncio.to_thread, export.stop, EXPORT_STOP_SECONDS)
-        if audit is not None:
-            stack.push_async_callback(asyncio.to_thread, audit.close)
-        stack.callback(recorder.tell)
+        slots = share.of(settings.capacity.requests)
+        observers = await stack.enter_async_context(
+            open_observers(settings, instance=instance, logs=logs, slots=slots, rules=rules, also=also)
+        )
         store = open_store(settings.directory, removal_policy(settings.isolation))
         stack.push_async_callback(store.close)
         view = DirectoryView(store, max_stale=settings.directory.max_stale)
         reception = await stack.enter_async_context(open_reception(settings, view))
         engines = Engines(
             [configured_engine(engine, settings.timeouts) for engine in settings.engines],
-            keys.keys[settings.isolation.keys[0].id],
-            Observed(metrics),
+            key_ring(settings).keys[settings.isolation.keys[0].id],
+            Observed(observers.metrics),
         )
         stack.callback(engines.close)
-        accounting = Accounting(audit)
+        accounting = Accounting(observers.audit)
         gateway = stack.enter_context(
-            _open_gateway(settings, share, reception, view, engines, accounting, rules, metrics)
+            _open_gateway(settings, share, reception, view, engines, accounting, rules, observers.metrics)
         )
         entrance = Entrance(
             gateway=gateway,
             desk=await stack.enter_async_context(open_desk(settings, reception, view, store, accounting)),
-            recorder=recorder,
+            recorder=observers.recorder,
             face=face(settings),
             certificates=gateway.policy.certificates,
             request_seconds=settings.timeouts.request,
             addresses=client_addresses(settings) if settings.telemetry.client_address else None,
         )
-        crowd = connections(settings, share)
         gate = Gate(
-            front=_front(entrance, recorder, crowd, settings),
+            front=_front(entrance, connections(settings, share), settings),
             entrance=entrance,
             gateway=gateway,
             reception=reception,
@@ -151,15 +109,23 @@ async def open_gate(
             engines=engines,
             inquiries=await stack.enter_async_context(open_inquiries(settings, reception.callers, view)),
             kept=_kept_history(settings, stack),
-            _metrics=metrics,
-            _ended=ended,
+            _metrics=observers.metrics,
+            _ended=observers.ended,
         )
-        endless = [view.follow(), engines.follow(), reception.personal.tell_uses(), tell_states(gate)]
-        endless += [tell_ready(gate.waits_for), follow_lag(metrics.loop_lag)]
-        if settings.streams_end_on_revoke:
-            endless.append(gateway.follow_revocations())
-        await stack.enter_async_context(_running(*endless))
+        await stack.enter_async_context(_running(*_endless(settings, gate, observers.metrics)))
         yield gate
+
+
+def _endless(settings: Settings, gate: Gate, metrics: Metrics) -> Iterator[Coroutine[None, None, None]]:
+    """What goes on as long as the gate is open."""
+    yield gate.view.follow()
+    yield gate.engines.follow()
+    yield gate.reception.personal.tell_uses()
+    yield tell_states(gate)
+    yield tell_ready(gate.waits_for)
+    yield follow_lag(metrics.loop_lag)
+    if settings.streams_end_on_revoke:
+        yield gate.gateway.follow_revocations()
 
 
 def _kept_history(settings: Settings, stack: AsyncExitStack) -> RedisHistory | None:
@@ -213,7 +179,7 @@ def _open_gateway(
         )
 
 
-def _front(entrance: Entrance, recorder: Recorder, crowd: Crowd, settings: Settings) -> Front:
+def _front(entrance: Entrance, crowd: Crowd, settings: Settings) -> Front:
     url = public_url(settings)
 
     def failed(refusal: Refusal, error: BaseException | None) -> bytes:
@@ -221,7 +187,7 @@ def _front(entrance: Entrance, recorder: Recorder, crowd: Crowd, settings: Setti
         if refusal.status == 500:
             _log.error("gate.failed", exc_info=error)
             return b"Content-Type: application/json\r\n"
-        with recorder.request(method="_OTHER", route=None) as record:
+        with entrance.recorder.request(method="_OTHER", route=None) as record:
             record.refused(refusal.code, refusal.status, refusal.reason)
         return b"Content-Type: application/json\r\n" + answer_headers(record) + refusal_headers(refusal, url)
 

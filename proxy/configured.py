@@ -32,7 +32,7 @@ from proxy.isolation.unit import Level
 from proxy.peers import ClientAddresses, trusted_proxies
 from proxy.reception import native_sign_ins, public_url
 from proxy.relay.crowd import Crowd
-from proxy.relay.downstream import MOST_CONNECTIONS
+from proxy.relay.front import MOST_CONNECTIONS
 from proxy.relay.lookup import Lookup
 from proxy.relay.patience import Patience
 from proxy.relay.pool import Address, Pool

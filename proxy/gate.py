@@ -25,7 +25,7 @@ from proxy.inquiries import Inquiries
 from proxy.questions import Done, HowIsIt, Keep, Question, Recall, Recalled, ReplicaStatus, Status
 from proxy.reception import Reception
 from proxy.relay.crowd import REASONS
-from proxy.relay.downstream import Front
+from proxy.relay.front import Front
 
 # After the drain limit, cut streams still need a turn of the loop to write their error event.
 CUT_SECONDS: Final = 2.0

@@ -14,7 +14,7 @@ from proxy.capacity.shares import Share
 from proxy.configured import capacity, connections
 from proxy.descriptors import connections_possible
 from proxy.peers import address_of
-from proxy.relay.downstream import MOST_CONNECTIONS
+from proxy.relay.front import MOST_CONNECTIONS
 from tests.config.configuration import good_table, loaded
 from tests.parts.gate_bed import GateBed, chat, gate_bed
 from tests.parts.gone_client import GoneClient, post

@@ -23,10 +23,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from proxy.app import VERSION
 from proxy.cli import COMMANDS
 from proxy.demo.provider import sign_in
 from proxy.demo.simulator import AT_ONCE, EngineShape, Simulator
+from proxy.observers import VERSION
 from tests.parts.emitted import search_files
 from tests.parts.gate_bed import DIRECTORY, KEY, chat
 from tests.parts.gone_client import GoneClient, post

@@ -18,7 +18,7 @@ from proxy.listening.loads import Loads, load_page
 from proxy.refusals import Refusal
 from proxy.relay.answer import Answer
 from proxy.relay.crowd import Crowd
-from proxy.relay.downstream import Front
+from proxy.relay.front import Front
 from proxy.relay.request import Request
 from proxy.tls import listener_context
 from tests.proxy.test_tls import Authority

@@ -17,7 +17,7 @@ from observability.history.history import Bounds, History
 from observability.history.summary import Summary
 from observability.names import ISOLATION_CHECKS
 from observability.waterfall import Times
-from proxy.app import VERSION
+from proxy.observers import VERSION
 from tests.proxy.pages.figures import CAST, NOW, PROOFS, beside
 
 Json = dict[str, Any]

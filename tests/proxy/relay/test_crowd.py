@@ -17,7 +17,8 @@ from proxy.peers import Peer, Trusted, address_of
 from proxy.refusals import Refusal
 from proxy.relay.answer import Answer
 from proxy.relay.crowd import Crowd
-from proxy.relay.downstream import LOOK_FOR_ROOM_SECONDS, Downstream, Front
+from proxy.relay.downstream import Downstream
+from proxy.relay.front import LOOK_FOR_ROOM_SECONDS, Front
 from proxy.relay.request import Request
 from tests.parts.gone_client import GoneClient
 

@@ -13,7 +13,7 @@ import pytest
 from config.settings import Public, Timeouts
 from proxy.refusals import Refusal
 from proxy.relay.answer import Answer
-from proxy.relay.downstream import Front
+from proxy.relay.front import Front
 from proxy.relay.request import Request
 from tests.parts.gate_bed import GateBed, chat
 from tests.parts.gone_client import GoneClient, post
