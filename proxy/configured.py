@@ -16,7 +16,7 @@ from config.addresses import UnixAddress, upstream_address
 from config.client_tls import client_context
 from config.settings import Engine as EngineSettings
 from config.settings import EngineTimeouts, Settings, Timeouts
-from proxy.assurance.engines import Engine, Replica
+from proxy.assurance.replica import Engine, Replica
 from proxy.capacity.places import Capacity, Limits
 from proxy.capacity.shares import Share
 from proxy.certificates import client_certificates

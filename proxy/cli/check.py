@@ -21,7 +21,7 @@ from config.load import load
 from config.settings import Directory as DirectorySettings
 from config.settings import Issuer as IssuerSettings
 from config.settings import Settings
-from proxy.assurance.engines import Engine, served_by
+from proxy.assurance.replica import Engine, served_by
 from proxy.cli.check_audit import audit_lines
 from proxy.cli.check_engine import replica_lines
 from proxy.cli.check_eviction import eviction_lines

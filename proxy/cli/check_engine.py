@@ -10,11 +10,12 @@ from typing import Final
 from config.addresses import UnixAddress, is_loopback_host, upstream_address
 from config.client_tls import client_context
 from config.settings import Engine as EngineSettings
-from proxy.assurance.engines import IMAGES, Engine, Replica
 from proxy.assurance.media_proof import prove_media
 from proxy.assurance.outside import Outside, seen_from_outside
 from proxy.assurance.proof import Prover
+from proxy.assurance.replica import Engine, Replica
 from proxy.assurance.verdict import DISTURBED, Finding, Verdict
+from proxy.assurance.watch import IMAGES
 from proxy.cli.engine_models import MODELS_SECONDS, ask_models
 from proxy.cli.engine_words import TRIED, engine_words
 from proxy.cli.lines import Level, Line

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from proxy.assurance.engines import Replica, told_models
 from proxy.assurance.leash import leash
+from proxy.assurance.replica import Replica
+from proxy.assurance.watch import told_models
 from proxy.relay.question import EngineUnreachable
 
 MODELS_SECONDS: Final = 5.0

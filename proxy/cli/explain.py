@@ -14,7 +14,8 @@ from config.settings import Logs as LogSettings
 from config.settings import Settings
 from observability.logs import configure_logs
 from proxy.admission import Identities
-from proxy.assurance.engines import Engines, Replica
+from proxy.assurance.engines import Engines
+from proxy.assurance.replica import Replica
 from proxy.assurance.verdict import Verdict
 from proxy.cli.configuration import add_configuration, configured, tell_faults
 from proxy.cli.engine_models import ask_models

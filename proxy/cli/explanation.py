@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from proxy.assurance.engines import Engine, Engines, served_by
+from proxy.assurance.engines import Engines
+from proxy.assurance.replica import Engine, served_by
 from proxy.directory.borders import projects_by_unit
 from proxy.directory.membership import Named, memberships
 from proxy.directory.snapshot import Snapshot

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from config.settings import Engine, EngineCapacity, Isolation, IsolationKey, IsolationRule
-from proxy.assurance.engines import Served
+from proxy.assurance.replica import Served
 from proxy.capacity.waiting import Waiting
 from proxy.directory.changes import Deed, block, grant, revoke
 from proxy.directory.model import user

@@ -14,10 +14,12 @@ from typing import Literal
 import pytest
 from aiohttp import web
 
-from proxy.assurance.engines import AWAITED_SECONDS, Engine, Engines, Model, Observed, Replica, served_by
+from proxy.assurance.engines import AWAITED_SECONDS, Engines
 from proxy.assurance.leash import leash
 from proxy.assurance.proof import Prover
+from proxy.assurance.replica import Engine, Model, Replica, served_by
 from proxy.assurance.verdict import Verdict
+from proxy.assurance.watch import Observed, Watch
 from proxy.demo.simulator import AT_ONCE, Endpoint, EngineShape, Flaws, Pace, Simulator
 from proxy.engines.kinds import PROFILES, VLLM
 from proxy.engines.profile import Endpoint as Profile
@@ -439,7 +441,7 @@ async def test_a_probe_that_says_nothing_takes_no_proof_back_and_a_failure_does(
         for at, expected in ((silent, "unknown"), (sound, "proven"), (silent, "proven"), (leaky, "failed")):
             async with leash(pool_of(at.url), lambda: None) as held:
                 prover = Prover(held.pool, KEY, profile=VLLM, spent=lambda _: None)
-                await engines._prove_once(engine, replica, held, prover)
+                await Watch(engine, replica, KEY, Silent(), told=lambda: None).prove_once(held, prover)
             assert verdicts(replica)["chat"] == expected
         engines.close()
 
@@ -472,7 +474,7 @@ async def test_what_is_proven_again_is_told_once_and_what_changes_is_told(redis:
             sound.shape = replace(sound.shape, version=version)
             async with leash(pool_of(sound.url), lambda: None) as held:
                 prover = Prover(held.pool, KEY, profile=VLLM, spent=lambda _: None)
-                await engines._prove_once(engine, replica, held, prover)
+                await Watch(engine, replica, KEY, Silent(), told=lambda: None).prove_once(held, prover)
         async with asyncio.timeout(10):
             while len(told("engine.version")) < 4:
                 await asyncio.sleep(0.01)

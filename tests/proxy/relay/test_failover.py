@@ -14,7 +14,7 @@ from typing import cast
 import pytest
 
 from config.client_tls import client_context
-from proxy.assurance.engines import Replica
+from proxy.assurance.replica import Replica
 from proxy.relay.leg import Home, Leg
 from proxy.relay.pool import Address, Pool
 from tests.parts.gate_bed import GateBed, chat, gate_bed

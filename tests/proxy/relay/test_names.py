@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from config.client_tls import client_context
-from proxy.assurance.engines import Engine, Engines, Replica
+from proxy.assurance.engines import Engines
 from proxy.assurance.leash import Leash, leash
+from proxy.assurance.replica import Engine, Replica
 from proxy.assurance.verdict import Verdict
 from proxy.demo.simulator import AT_ONCE, EngineShape, Simulator
 from proxy.engines.profile import Operation
