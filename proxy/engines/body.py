@@ -12,10 +12,12 @@ from typing import Final
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
+from proxy.engines.at_once import open_at_once
 from proxy.engines.media import count_images, data_url, remote_images, with_data
-from proxy.engines.members import FALSE, NULL, STRING, TRUE, kind, read_object, read_text
+from proxy.engines.members import FALSE, NULL, STRING, TRUE, Opened, kind, read_object, read_text
 from proxy.engines.profile import MAX_MODEL_CHARACTERS, Endpoint, MediaPlace, Operation
 from proxy.engines.remote import Address, Remote
+from proxy.engines.rules import Opens
 from proxy.refusals import InvalidRequest
 
 # A few bytes of JSON become a whole object in memory, so a large body has bounds beside the one on bytes: more objects,
@@ -29,10 +31,14 @@ MAX_VALUES: Final = 2**21
 
 
 class OpenBody(Struct, frozen=True):
-    """A body as far as it must be known to find the engine: one JSON object, its members, and the model it names."""
+    """A body as far as it must be known to find the engine: one JSON object, its members, and the model it names.
+
+    `opened` is its messages, where they were opened in the same pass: those whose `raw` is still among the members.
+    """
 
     model: str
     members: Mapping[str, Raw]
+    opened: Opened | None = None
 
     def __repr__(self) -> str:
         return f"OpenBody(model={self.model!r})"
@@ -97,6 +103,10 @@ def open_body(body: bytes) -> OpenBody:
         _check_encoding(body)
     if len(body) > LARGE_BODY_BYTES:
         _check_size(body)
+    found = open_at_once(body)
+    if found is not None:
+        members, opened = found
+        return OpenBody(_model(members), members, opened)
     members = read_object(body, None)
     return OpenBody(_model(members), members)
 
@@ -137,10 +147,16 @@ def read_request(endpoint: Endpoint, opened: OpenBody) -> ClientRequest | Unfetc
     members = opened.members
     stream = endpoint.streams and _boolean(members, "stream", "stream")
     wants_usage, continuous_usage = _usage_options(endpoint, members, stream=stream)
+    already = opened.opened
     fields = {}
     for name, raw in members.items():
         line = endpoint.fields.get(name)
-        admitted = line.rule.admit(name, raw) if line is not None else None
+        if line is None:
+            continue
+        if already is not None and already.raw is raw and isinstance(line.rule, Opens):
+            admitted: Raw | None = line.rule.admit_opened(name, already)
+        else:
+            admitted = line.rule.admit(name, raw)
         if admitted is not None:
             fields[name] = admitted
     if endpoint.operation is _ECHOES:

@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Final, TypeVar
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from proxy.refusals import InvalidRequest
 
@@ -53,6 +53,16 @@ _PAIRS: Final = msgspec.json.Decoder(dict[_Name, Raw], dec_hook=_name)
 _LISTS_OF_PAIRS: Final = msgspec.json.Decoder(list[dict[_Name, Raw]], dec_hook=_name)
 _TEXT: Final = msgspec.json.Decoder(str)
 _ENCODER: Final = msgspec.json.Encoder()
+
+
+class Opened(Struct, frozen=True):
+    """An array as it was written, and the members of each of its objects, each name once."""
+
+    raw: Raw
+    objects: list[dict[str, Raw]]
+
+    def __repr__(self) -> str:
+        return f"Opened({len(self.objects)} objects)"  # what people write is in no repr
 
 
 def kind(raw: Raw) -> int:

@@ -23,6 +23,7 @@ from proxy.engines.members import (
     OBJECT,
     STRING,
     TRUE,
+    Opened,
     check_doubled,
     kind,
     read_object,
@@ -224,7 +225,16 @@ class Opens:
             raise InvalidRequest(f"{where} must be {form} of objects.", param=where)
         if self.extent is not None:
             check_schema(where, raw, self.extent)
-        objects = read_objects(raw, where)
+        return self._admit_objects(where, raw, read_objects(raw, where))
+
+    def admit_opened(self, where: str, opened: Opened) -> Raw:
+        """The same of an array that was opened already."""
+        if self.extent is not None:
+            check_schema(where, opened.raw, self.extent)
+        return self._admit_objects(where, opened.raw, list(opened.objects))
+
+    def _admit_objects(self, where: str, raw: Raw, objects: list[dict[str, Raw]]) -> Raw:
+        """The array as it came, where all in it passes as it is. Who calls it does not keep the list of them."""
         if len(objects) > MAX_OBJECTS_IN_ARRAY:
             raise InvalidRequest(f"{where} must hold at most {MAX_OBJECTS_IN_ARRAY} objects.", param=where)
         changed = False
