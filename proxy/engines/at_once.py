@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import astuple
 
-from proxy.engines.members import MAX_MEMBERS_IN_ARRAYS, Opened, shortest_array, shortest_object, write
+from proxy.engines.members import MAX_MEMBERS_IN_ARRAYS, Opened, shortest_array, shortest_object
 
 MESSAGES: Final = "messages"
 
@@ -54,17 +54,18 @@ def open_at_once(body: bytes) -> tuple[dict[str, Raw], Opened] | None:
     members = {name: raw for name, raw in zip(_USUAL, others, strict=True) if raw is not UNSET}
     if shortest_object(members) + len(MESSAGES) + 4 + shortest_array(objects) != len(body):
         return None
-    # The same bytes as the client's, since none of those is anything but names and values of these objects.
-    members[MESSAGES] = write(objects)
-    return _in_order(members, body), Opened(members[MESSAGES], objects)
+    return _in_order(members, objects, body)
 
 
-def _in_order(members: dict[str, Raw], body: bytes) -> dict[str, Raw]:
+def _in_order(members: dict[str, Raw], objects: list[dict[str, Raw]], body: bytes) -> tuple[dict[str, Raw], Opened]:
     """As they are in the body, which has nothing between them. Of several faults the first is told."""
     ordered: dict[str, Raw] = {}
     at = len("{")
-    for _ in members:
+    while at < len(body):
         name = str(body[at + 1 : body.index(b'"', at + 1)], "ascii")
+        at += len(name) + len('"":')
+        if name == MESSAGES:
+            members[name] = Raw(memoryview(body)[at : at + shortest_array(objects)])
         ordered[name] = members[name]
-        at += len(name) + len('"":,') + len(members[name])
-    return ordered
+        at += len(members[name]) + len(",")
+    return ordered, Opened(members[MESSAGES], objects)
