@@ -77,6 +77,13 @@ class Admission(Struct, frozen=True):
     scope: Scope
 
 
+class _Kept(Admission, frozen=True):
+    """What was found for a head, in one object."""
+
+    warrant: Warrant
+    caller: Caller
+
+
 @dataclass(slots=True, kw_only=True)
 class Admissions:
     """See the module. `wall_clock` is Unix seconds. `hits` is how often something was found again."""
@@ -87,7 +94,7 @@ class Admissions:
     scopes: RememberedScopes
     certificates: ClientCertificates
     wall_clock: Callable[[], float]
-    _kept: Kept[bytes, tuple[Admission, Warrant, Caller]] = field(default_factory=lambda: Kept(CAPACITY))
+    _kept: Kept[bytes, _Kept] = field(default_factory=lambda: Kept(CAPACITY))
     _snapshot: Snapshot | None = None
     _groups: int = 0
     hits: int = 0
@@ -99,15 +106,14 @@ class Admissions:
         kept = self._kept.find(_key(route, request))
         if kept is None:
             return None
-        admission, warrant, caller = kept
-        if not warrant.holds(self.wall_clock()) or self.directory.current() is not admission.snapshot:
+        if not kept.warrant.holds(self.wall_clock()) or self.directory.current() is not kept.snapshot:
             return None
-        scope = admission.scope
-        record.called_by(caller)
+        scope = kept.scope
+        record.called_by(kept.caller)
         record.scoped(scope.workspace, scope.project, scope.collection)
         record.stage("directory", record.stage("auth", began))
         self.hits += 1
-        return admission
+        return kept
 
     async def found(self, request: Request, route: Route, record: Record) -> Admission:
         """Who is calling, and for what: before a byte of the body is read. Raises what `identify` and `select_scope`
@@ -132,7 +138,8 @@ class Admissions:
         record.stage("directory", authenticated)
         warrant = self.warrants.warrant(shown, identity)
         if warrant is not None:
-            self._keep(_key(route, request), admission, warrant, record.caller)
+            kept = _Kept(identity, named, snapshot, admission.scope, warrant, record.caller)
+            self._keep(_key(route, request), kept)
         return admission
 
     def as_of_now(self, admission: Admission) -> Admission:
@@ -165,17 +172,17 @@ class Admissions:
         now = self.same_scope_now(admission)
         return now if isinstance(now, Forbidden | Unauthenticated) else None
 
-    def _keep(self, key: bytes, admission: Admission, warrant: Warrant, caller: Caller) -> None:
+    def _keep(self, key: bytes, kept: _Kept) -> None:
         # What an earlier snapshot allowed counts no more, and would keep that snapshot in memory: a whole directory.
-        if admission.snapshot is not self._snapshot:
-            self._snapshot = admission.snapshot
+        if kept.snapshot is not self._snapshot:
+            self._snapshot = kept.snapshot
             self._forget()
         # As many groups as remembered scopes may have: a token may name a thousand.
-        groups = len(admission.identity.groups)
+        groups = len(kept.identity.groups)
         if self._groups + groups > GROUPS:
             self._forget()
-        lost = self._kept.keep(key, (admission, warrant, caller))
-        self._groups += groups - (0 if lost is None else len(lost[0].identity.groups))
+        lost = self._kept.keep(key, kept)
+        self._groups += groups - (0 if lost is None else len(lost.identity.groups))
 
     def _forget(self) -> None:
         self._kept.forget()

@@ -55,6 +55,9 @@ class RememberedSalts:
 def _times(unit: Unit, ring: Ring, now: float) -> tuple[float, float]:
     """From when and until when the unit uses the key that it uses now."""
     if ring.plan is None or ring.own_key(unit) is not None:
-        return -math.inf, math.inf
+        return _EVER, math.inf
     moment = ring.moment(unit, ring.plan)
-    return (moment, math.inf) if now >= moment else (-math.inf, moment)
+    return (moment, math.inf) if now >= moment else (_EVER, moment)
+
+
+_EVER: Final = -math.inf

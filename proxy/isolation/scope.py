@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from sys import intern
 from typing import Final
 
 from proxy.isolation.sharing import Border, Cause, Decision, Line
@@ -45,7 +46,8 @@ class Scope:
     models: frozenset[str] | None
     narrower: Level | None
     show_reuse: bool
-    _known: dict[tuple[str | None, Level | None], Decision] = field(
+    _last: Decision | None = field(default=None, init=False, repr=False, compare=False)
+    _others: dict[tuple[str | None, Level | None], Decision] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
@@ -62,17 +64,28 @@ class Scope:
         Nothing but this scope and the two arguments decides, so what was found once is kept: to be asked for models
         that are served.
         """
-        known = self._known.get((model, content))
-        if known is None:
-            known = self._known[model, content] = self._decided(model, content)
-        return known
+        last = self._last
+        if last is not None and last.model == model and last.content is content:
+            return last
+        return self._other(model, content)
+
+    def _other(self, model: str | None, content: Level | None) -> Decision:
+        """Not the one that was asked for last. That stands alone, since most scopes ask for one model only: of a
+        hundred thousand scopes every object that a request has to look at comes from memory, not from a cache.
+        """
+        if self._last is not None:
+            self._others[self._last.model, self._last.content] = self._last
+        decision = self._others.get((model, content)) or self._decided(model, content)
+        object.__setattr__(self, "_last", decision)
+        return decision
 
     def _decided(self, model: str | None, content: Level | None) -> Decision:
         policy, line = model_policy(self.policy, self.line, self.model_units, model)
         border = border_of(
             policy, line, team=self.team, collection=self.collection, narrower=self.narrower, content=content
         )
-        return Decision(self._unit_at(border.level), border)
+        # One text for all scopes that ask for the model.
+        return Decision(self._unit_at(border.level), border, None if model is None else intern(model), content)
 
     def _unit_at(self, level: Level) -> Unit:
         if level is Level.USER:

@@ -74,7 +74,7 @@ class Border:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The unit of one request, and the border that it was taken from.
+    """The unit of one request, and the border that it was taken from; for which model, and for what content.
 
     One is made for many requests, so what each of them tells of it is made with it: the unit and the line as they are
     spelled, and the causes.
@@ -82,6 +82,8 @@ class Decision:
 
     unit: Unit
     border: Border
+    model: str | None = field(default=None, repr=False, compare=False)
+    content: Level | None = field(default=None, repr=False, compare=False)
     unit_name: str = field(init=False, repr=False, compare=False)
     line_name: str = field(init=False, repr=False, compare=False)
     causes: tuple[str, ...] = field(init=False, repr=False, compare=False)

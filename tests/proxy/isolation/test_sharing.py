@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -38,6 +39,17 @@ def told(scope: Scope, model: str | None = "tiny") -> str:
 )
 def test_the_line_that_decided_is_told_with_what_it_says(line: Line, words: str) -> None:
     assert told(replace(ALICE, policy=Level.WORKSPACE, line=line)) == words
+
+
+def test_each_model_and_content_has_its_own_border_in_whatever_order_they_are_asked_for() -> None:
+    scope = replace(ALICE, policy=Level.WORKSPACE, model_units={"tiny": Level.PROJECT})
+    asked = [(model, content) for model in ("tiny", "other", None) for content in (None, Level.USER, Level.PROJECT)]
+    alone = {one: replace(scope).decision(*one) for one in asked}
+    known = {one: scope.decision(*one) for one in asked}
+    assert known == alone
+    for one, other in product(asked, asked):
+        assert scope.decision(*one) is known[one]  # so that the salt which it remembers is found again
+        assert scope.decision(*other) is known[other]
 
 
 def test_a_models_own_border_is_told_for_that_model_only() -> None:
