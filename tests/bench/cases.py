@@ -21,6 +21,14 @@ class Load:
     words: tuple[str, ...]
     units: int
 
+    def half(self) -> Load:
+        """Half of the connections, and half of what is asked over them."""
+        words = list(self.words)
+        for option in ("-c", "-n"):
+            at = words.index(option) + 1
+            words[at] = str(int(words[at]) // 2)
+        return Load(tuple(words), self.units // 2)
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
