@@ -64,7 +64,7 @@ OVERHEAD: Final = Family(
     ("stage",), STAGE_BUCKETS,
 )  # fmt: skip
 MODEL_DURATION: Final = Family(
-    names.MODEL_DURATION_SECONDS, "histogram", "Whole requests, to their last byte.",
+    names.MODEL_DURATION_SECONDS, "histogram", "Whole requests that went up to an engine, to their last byte.",
     ("model", "outcome"), MODEL_BUCKETS,
 )  # fmt: skip
 MODEL_TIME_TO_FIRST_TOKEN: Final = Family(
@@ -106,7 +106,7 @@ MODEL_TIME_TO_FIRST_CONTENT: Final = Family(
 )  # fmt: skip
 STREAMS_WITHOUT_TOKEN: Final = Family(
     names.STREAMS_WITHOUT_TOKEN, "counter",
-    "Streams without a token: empty ones that ended well, else by how they ended before one was written.",
+    "Streams without a token: empty ones that ended well, else by how they ended before one was written, or went up.",
     ("model", "reason"),
 )  # fmt: skip
 USAGE_UNKNOWN: Final = Family(

@@ -110,6 +110,8 @@ class Metrics:
         times: _Times = [(_STAGE[stage], seconds) for stage, seconds in record.stages.items()]
         if "queue" in record.stages:
             times.append((_QUEUE_WAIT, record.stages["queue"]))
+        if record.stream and record.first_token_written_ns is None:
+            model[_WITHOUT_TOKEN[outcome]] += 1
         if record.sent_ns is None or record.operation in OPERATIONS_WITHOUT_USAGE:
             _observe(model, times)
             return
@@ -118,7 +120,7 @@ class Metrics:
             self._opened(record.model or "", -1)
             times.append((_RELAY, record.relay_seconds))
             examples += _stream_times(record)
-            _count_stream(record, outcome, scope, model)
+            _count_stream(record, scope, model)
         _observe(model, times)
         _observe(model, examples)
         _count_tokens(record, outcome, scope, model)
@@ -128,6 +130,8 @@ class Metrics:
     def engine_up(self, engine: str, replica: str, up: bool) -> None:
         """Whether this worker may use the replica now."""
         self._set(families.ENGINE_UP, (engine, replica), float(up))
+        self._row(families.ENGINE_PROBES, engine, replica)
+        self._row(families.ENGINE_PROBE_TOKENS, engine, replica)
 
     def engine_ejected(self, engine: str, replica: str, ejected: bool) -> None:
         """Whether this worker leaves the replica alone now."""
@@ -368,17 +372,14 @@ def _stream_times(record: Record) -> _Times:
     return times
 
 
-def _count_stream(record: Record, outcome: Outcome, scope: list[Number], model: list[Number]) -> None:
+def _count_stream(record: Record, scope: list[Number], model: list[Number]) -> None:
     if record.largest_gap_seconds is not None and record.rhythm is not None:
         at, _, total = _GAPS
         for bucket, gaps in enumerate(record.rhythm.gaps, at):
             if gaps:
                 model[bucket] += gaps
         model[total] += record.rhythm.gaps_ns / 1e9
-    if record.time_to_first_token_seconds is None:
-        model[_WITHOUT_TOKEN[outcome]] += 1
-    else:
-        _observe(scope, [(_FIRST, record.time_to_first_token_seconds)])
+    _observe(scope, [(_FIRST, record.time_to_first_token_seconds)])
 
 
 def _count_tokens(record: Record, outcome: Outcome, scope: list[Number], model: list[Number]) -> None:

@@ -5,6 +5,7 @@ The gate calls plain methods with plain values; whether anybody listens is not i
 
 from __future__ import annotations
 
+import re
 from asyncio import CancelledError
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -14,7 +15,7 @@ import msgspec
 
 from observability.names import SERVER_TIMING_STAGES, EndReason, Outcome, Stage, TokenKind
 from observability.pseudonym import pseudonym
-from observability.redaction import error_stack
+from observability.redaction import error_stack, without_secrets
 from observability.rhythm import Rhythm
 from observability.shares import Shares
 from observability.trace_context import RANDOM, SAMPLED, TraceContext, trace_context, trace_state
@@ -53,7 +54,7 @@ class Record(msgspec.Struct, eq=False):
     """One request. Methods may come in the request's own order and be left out; what was not said is absent, not 0.
 
     The first ending that is told stands. Nothing that a caller only claimed becomes a scope here: `scoped` is called
-    with what the directory confirmed, and the model counts as one of ours from `stamped` or `sent` on.
+    with what the directory confirmed, and the model counts as one of ours from `served` on.
     """
 
     _teller: Teller
@@ -248,7 +249,7 @@ class Record(msgspec.Struct, eq=False):
         self.narrowed_by = rules
 
     def asked(self, operation: str, model: str, stream: bool) -> None:
-        """What the caller wants, before any of it is checked. To be said before `stamped` and `sent`.
+        """What the caller wants, before any of it is checked: so also what is refused then.
 
         `operation` is the gate's word for the endpoint: `chat`, `completions`, `responses`, `messages`, `embeddings`,
         `count_tokens`.
@@ -257,18 +258,34 @@ class Record(msgspec.Struct, eq=False):
         self.requested_model = _text(model, 128)
         self.stream = stream
 
+    def served(self, *, streams: bool = True) -> None:
+        """The model is one that this scope may use and an engine serves. `streams`: the endpoint can; where it cannot,
+        no stream is what is answered, whatever was asked.
+        """
+        self.model = self.requested_model
+        self.stream = self.stream and streams
+
+    @property
+    def unserved_model(self) -> str | None:
+        """The model that was asked for, where it is none of ours: the caller's own word. None where it is not formed as
+        names of models are, so that a prompt in its place is told nowhere, nor what looks like a credential.
+        """
+        asked = self.requested_model
+        if self.model is not None or asked is None or _MODEL_NAME.fullmatch(asked) is None:
+            return None
+        written = asked.encode("ascii")
+        return asked if without_secrets(written) == written else None
+
     def stamped(self, fingerprint: str, key_id: str, epoch: int) -> None:
-        """The salt is chosen, so the model is one that this scope may use and an engine serves."""
+        """The salt is chosen."""
         self.salt_fingerprint = fingerprint
         self.salt_key_id = key_id
         self.salt_epoch = epoch
-        self.model = self.requested_model
 
     def sent(self, address: str, port: int | None = None) -> None:
         """The request goes up to this replica. Sent again to another one, the first time stays and the last address."""
         self.engine_address = address
         self.engine_port = port
-        self.model = self.requested_model
         if self.sent_ns is not None:
             return
         self.sent_ns = self._clock()
@@ -442,6 +459,8 @@ _OUTCOME_OF_CODE: Final[dict[str, Outcome]] = {
     "engine_timeout": "engine_timeout",
     "gate_error": "gate_error",
 }
+# As in the registries of models, and as vLLM's `--served-model-name` is used: no spaces.
+_MODEL_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]*")
 # The largest whole number that every JSON reader has exactly.
 _MAX_COUNT: Final = (1 << 53) - 1
 

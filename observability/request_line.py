@@ -19,7 +19,8 @@ class RequestLine(msgspec.Struct, omit_defaults=True, frozen=True):
     """The fields, in the order in which one reads them. What is unknown is absent; times are milliseconds.
 
     Each is a number, a word of ours or a text that the record has cut to a length, so none has to be looked at again.
-    `model` is one that is served; what a refused caller asked for instead is `requested_model`, his own word.
+    `model` is one that is served; what a refused caller asked for instead is `requested_model`, his own word, where it
+    is formed as a name of a model.
     """
 
     ts: str
@@ -156,7 +157,7 @@ def request_line(record: Record, level: str, instance: str | None) -> RequestLin
         record.unit,
         record.narrowed_by or None,
         model,
-        record.requested_model if model is None else None,
+        record.unserved_model,
         record.method,
         record.route,
         operation,

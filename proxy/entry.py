@@ -107,9 +107,7 @@ class Entries:
         entry = self._now(asked, content, admission)
         if entry is not None:
             return entry
-        request = asked.request
-        record.asked(request.endpoint.operation_name, request.model, request.stream)
-        place = await self._place(request, admission, body_bytes, client, record)
+        place = await self._place(asked.request, admission, body_bytes, client, record)
         try:
             return await self._turn(place, asked, content, admission, record)
         except BaseException:
@@ -164,7 +162,8 @@ class Entries:
         try:
             return await waiting.place(client.connection)
         finally:
-            record.stage("queue", began)
+            if waiting.end.done():  # else it was turned away at once, and waited for nothing
+                record.stage("queue", began)
 
     async def _turn(
         self, place: Place, asked: Asked, content: Level | None, admission: Admission, record: Record

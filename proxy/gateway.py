@@ -211,7 +211,9 @@ class Gateway:
         """What is asked, by the table of the engine that serves its model."""
         began = time.monotonic_ns()
         opened = open_body(body)
+        record.asked(wanted.operation_name, opened.model, opened.asks_for_stream)
         endpoint = self.engines.endpoint(admission.scope, opened.model, wanted.operation)
+        record.served(streams=endpoint.streams)
         request = read_request(endpoint, opened)
         in_front = self.policy.gates and endpoint.salt is not None and self.policy.is_gate(admission.identity)
         presented = presented_salt(opened) if in_front else None
@@ -240,7 +242,6 @@ class Gateway:
         began = time.monotonic_ns()
         asked, admission, destination = entry.asked, entry.admission, entry.destination
         request, scope = asked.request, admission.scope
-        record.asked(request.endpoint.operation_name, request.model, request.stream)
         decision = scope.decision(request.model, entry.content)
         record.scoped(scope.workspace, scope.project, scope.collection)
         record.decided(decision.unit_name, decision.line_name, decision.causes)

@@ -34,6 +34,7 @@ class Generate:
     """An engine's endpoint. Which fields it takes depends on the engine that serves the model in the body."""
 
     operation: Operation
+    operation_name: str
     path: str
     dialect: Dialect
 
@@ -107,7 +108,9 @@ class Route:
 
 # What any kind has. That the engine of the asked model has it, too, is seen when its model is known.
 _GENERATE: Final[Mapping[tuple[str, str], Generate]] = {
-    (endpoint.method, endpoint.path): Generate(endpoint.operation, endpoint.path, endpoint.dialect)
+    (endpoint.method, endpoint.path): Generate(
+        endpoint.operation, endpoint.operation_name, endpoint.path, endpoint.dialect
+    )
     for profile in PROFILES.values()
     for endpoint in profile.endpoints
 }

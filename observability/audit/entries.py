@@ -202,7 +202,7 @@ def request_entry(record: Record, names: Names) -> RequestEntry:
         salt_epoch=record.salt_epoch,
         salt_fingerprint=record.salt_fingerprint,
         model=record.model,
-        requested_model=record.requested_model if record.model is None else None,
+        requested_model=record.unserved_model,
         method=record.method,
         route=record.route,
         operation=operation,

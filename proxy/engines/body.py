@@ -28,6 +28,7 @@ MAX_OBJECTS: Final = 2**18
 MAX_LISTS: Final = 2**18
 MAX_COLONS: Final = 2**18
 MAX_VALUES: Final = 2**21
+_TRUE: Final = Raw(b"true")
 
 
 class OpenBody(Struct, frozen=True):
@@ -42,6 +43,11 @@ class OpenBody(Struct, frozen=True):
 
     def __repr__(self) -> str:
         return f"OpenBody(model={self.model!r})"
+
+    @property
+    def asks_for_stream(self) -> bool:
+        """Whether its `stream` is true, before anything is checked, so also where its endpoint has no such field."""
+        return self.members.get("stream") == _TRUE
 
 
 class ClientRequest(Struct, frozen=True):

@@ -73,6 +73,7 @@ def goes_up(record: Record, *, workspace: str = "acme", project: str = "apollo",
     record.asked("chat", model, stream=True)
     record.scoped(workspace, project)
     record.decided(f"project:{workspace}/{project}")
+    record.served()
     record.stamped("baa6d2677094", "k1", 7)
     record.engine = "main"
     record.sent("10.0.0.7", 8000)

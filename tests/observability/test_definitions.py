@@ -10,6 +10,7 @@ from typing import get_args
 import pytest
 
 import observability
+import proxy
 from observability import genai, names
 from observability.families import FAMILIES
 from observability.keeping import Kept
@@ -67,6 +68,15 @@ def test_every_metric_on_the_page_is_one_and_every_histogram_has_its_meaning() -
     told = {match.partition("{")[0] for match in re.findall(r"`(saltgate_[a-z_{},]+)`", PAGE)}
     assert told <= set(FAMILIES)
     assert {family.name for family in FAMILIES.values() if family.kind == "histogram"} <= told
+
+
+def test_every_metric_is_named_in_the_contract_or_is_one_of_a_model_alone_that_is_named_here() -> None:
+    contract = Path(proxy.__file__ or "").with_name("contract.md").read_text(encoding="utf-8")
+    told = set(re.findall(r"`(saltgate_[a-z_]+)[`{]", contract.partition("\n## 8. ")[2].partition("\n## 9. ")[0]))
+    assert told <= set(FAMILIES)
+    unnamed = {name for name in FAMILIES if name not in told and not name.startswith("process_")}
+    assert {FAMILIES[name].labels[0] for name in unnamed} == {"model"}
+    assert unnamed <= set(re.findall(r"`(saltgate_[a-z_]+)", PAGE))
 
 
 def test_every_step_of_a_waterfall_and_every_reason_to_keep_a_trace_is_told() -> None:

@@ -62,6 +62,7 @@ def test_an_answer_that_is_no_stream_has_no_first_token_to_be_slow_with() -> Non
     time = Time()
     with recorder(trace_ratio=0.0, time=time).request(method="POST", route="/v1/x") as record:
         record.asked("chat", "tiny", stream=False)
+        record.served()
         record.sent("10.0.0.7", 8000)
         time.passes(milliseconds=60_000)
         record.answered(200)

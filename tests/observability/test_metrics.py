@@ -170,6 +170,41 @@ def test_a_refused_request_never_labels_with_what_it_only_claimed() -> None:
     assert "claimed" not in page.text
 
 
+def test_who_waited_in_vain_counts_under_his_model_which_is_served() -> None:
+    metrics, time = new_metrics(), Time()
+    with recorder(metrics, time=time).request(method="POST", route="/v1/chat/completions") as record:
+        record.scoped("acme", "apollo")
+        record.asked("chat", "tiny", stream=True)
+        record.served()
+        took(record, "queue", time, milliseconds=700)
+        record.refused("engine_busy", 503, "waited_too_long")
+    page = scrape(metrics)
+    assert page.value("saltgate_requests_total", **SCOPE, outcome="refused") == 1
+    assert page.value("saltgate_queue_wait_seconds_sum", model="tiny") == pytest.approx(0.7)
+    assert page.value("saltgate_model_overhead_seconds_count", model="tiny", stage="queue") == 1
+    assert page.value("saltgate_streams_without_token_total", model="tiny", reason="refused") == 1
+    # It went up to no engine: it has no time at one, its tokens are not unknown, and no stream of it was ever open.
+    assert page.value("saltgate_request_duration_seconds_count", model="tiny", outcome="refused") == 0
+    assert page.value("saltgate_usage_unknown_total", model="tiny", reason="refused") == 0
+    assert not page.of("saltgate_active_streams")
+
+
+def test_a_stream_counts_without_a_token_once_wherever_it_ended() -> None:
+    metrics, time = new_metrics(), Time()
+    for goes, has_token in ((False, False), (True, False), (True, True)):
+        with recorder(metrics, time=time).request(method="POST", route="/v1/chat/completions") as record:
+            record.asked("chat", "tiny", stream=True)
+            record.served()
+            if goes:
+                goes_up(record)
+            if has_token:
+                answers(record, time)
+            record.ended("client_gone")
+    page = scrape(metrics)
+    assert page.value("saltgate_streams_without_token_total", model="tiny", reason="client_gone") == 2
+    assert sum(s.value for s in page.of("saltgate_streams_without_token_total")) == 2
+
+
 def test_every_refusal_code_is_exported_as_zero_from_the_start() -> None:
     page = scrape(new_metrics())
     codes = {refusal.code for refusal in _refusals(Refusal)}
@@ -246,6 +281,14 @@ def test_an_isolation_violation_is_an_increase_from_a_zero_that_was_there_before
     metrics.isolation_violation("salt_in_answer")
     after = scrape(metrics).value("saltgate_isolation_violations_total", check="salt_in_answer")
     assert (before, after) == (0, 1)
+
+
+def test_a_replica_that_is_never_probed_has_its_counts_at_zero() -> None:
+    metrics = new_metrics()
+    metrics.engine_up("main", "r", up=True)
+    page = scrape(metrics)
+    for name in ("probes_total", "probe_prompt_tokens_total"):
+        assert page.value(f"saltgate_engine_{name}", engine="main", replica="r") == 0
 
 
 def test_a_proof_that_changes_leaves_its_old_state() -> None:

@@ -323,12 +323,45 @@ def test_a_count_that_cannot_be_true_counts_as_not_said(
     assert (record.prompt_tokens, record.reused_tokens, record.output_tokens) == kept
 
 
-def test_a_model_is_only_asked_for_until_the_gate_stamps_or_sends_it() -> None:
+def test_a_model_is_only_asked_for_until_it_is_known_to_be_served() -> None:
     record = recorder().request(method="POST", route="/v1/x")
     record.asked("chat", "m" * 500, stream=True)
     assert record.model is None
-    record.stamped("baa6d2677094", "k1", 0)
+    record.served()
+    assert record.stream
     assert record.model == "m" * 128
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ("gpt-4o", "gpt-4o"),
+        ("org/lora:v1.5@main+x_y", "org/lora:v1.5@main+x_y"),
+        ("m" * 500, "m" * 128),
+        ("Tell me of salt", None),
+        ("gpt-4o\n", None),
+        ("modèle", None),
+        ("\ud800", None),
+        ("sgp_AbCdEf0123456789", None),
+        ("eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhIn0.c2ln", None),
+        ("sg1-k1-vGNDhPk7IIs2LU95llaQxLA6r8VYZztZihOV2DlSM4M", None),
+        ("https://user:password@host/model", None),
+    ],
+)
+def test_what_was_asked_for_in_vain_is_told_only_where_it_is_formed_as_a_name(asked: str, told: str | None) -> None:
+    record = recorder().request(method="POST", route="/v1/x")
+    assert record.unserved_model is None
+    record.asked("chat", asked, stream=True)
+    assert record.unserved_model == told
+    record.served()
+    assert record.unserved_model is None
+
+
+def test_where_no_stream_can_be_answered_none_was_asked_for() -> None:
+    record = recorder().request(method="POST", route="/v1/x")
+    record.asked("embeddings", "tiny", stream=True)
+    record.served(streams=False)
+    assert not record.stream
 
 
 def test_a_user_unit_is_kept_without_its_subject() -> None:

@@ -194,9 +194,28 @@ async def test_nobody_waits_longer_than_is_said(redis: RedisServer, tmp_path: Pa
         assert texts(engine) == ["the first"]
 
 
-async def test_without_a_queue_a_full_engine_is_busy_at_once(redis: RedisServer, tmp_path: Path) -> None:
+async def test_who_waited_in_vain_is_told_of_with_what_he_asked_for(redis: RedisServer, tmp_path: Path) -> None:
+    async with full(redis, tmp_path, capacity=replace(ONE, wait=0.1)) as (bed, _, _):
+        async with asyncio.timeout(20):
+            status, _, _ = await bed.post(CHAT, chat("waits", stream=True), bed.headers())
+        (line,) = await bed.completed(1)
+        told = [line.get(name) for name in ("workspace", "project", "model", "operation", "stream")]
+        assert (status, told) == (503, ["acme", "apollo", "tiny", "chat", True])
+        assert line.keys().isdisjoint({"requested_model", "unit", "salt_fingerprint", "tokens_known", "engine"})
+        metrics = bed.gate.metrics
+        assert values_of(metrics, "saltgate_queue_wait_seconds_count")[("tiny",)] == 1
+
+
+async def test_without_a_queue_a_full_engine_is_busy_at_once_and_nobody_waited(
+    redis: RedisServer, tmp_path: Path
+) -> None:
     async with full(redis, tmp_path, capacity=replace(ONE, waiting=0)) as (bed, _, _):
-        assert error(await bed.post())["code"] == "engine_busy"
+        status, headers, body = await bed.post()
+        assert (status, json.loads(body)["error"]["code"]) == (503, "engine_busy")
+        assert "queue;dur=" not in headers["Server-Timing"]
+        (line,) = await bed.completed(1)
+        assert (line["reason"], line["model"]) == ("queue_full", "tiny")
+        assert "queue_ms" not in line
 
 
 async def test_what_waits_is_bounded_in_bytes_also_those_of_what_is_dropped(redis: RedisServer, tmp_path: Path) -> None:

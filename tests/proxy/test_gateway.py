@@ -23,6 +23,7 @@ from proxy.isolation.unit import ProjectUnit, WorkspaceUnit
 from tests.parts.gate_bed import DIRECTORY, KEY, GateBed, chat, gate_bed
 from tests.parts.gone_client import GoneClient, post
 from tests.parts.redis_server import RedisServer
+from tests.parts.scraped import values_of
 
 CHAT = "/v1/chat/completions"
 MESSAGES = "/v1/messages"
@@ -148,6 +149,38 @@ async def test_a_scope_said_doubtfully_is_refused(redis: RedisServer, tmp_path: 
             await client.send(twice)
             answer = await client.read_answer()
         assert (answer.status, error(answer.body)["code"]) == (400, "invalid_request")
+        assert not engine.requests
+
+
+async def test_of_what_was_refused_is_told_what_was_asked_for_and_no_metric_has_a_model_of_nobodys(
+    redis: RedisServer, tmp_path: Path
+) -> None:
+    cases = [
+        ("no-such", "acme", "model_not_allowed"),
+        ("what is salt?", "acme", "model_not_allowed"),
+        ("gone", "initech", "model_not_found"),
+        ("tiny", "acme", "invalid_request"),
+    ]
+    async with bed_and_engine(redis, tmp_path) as (bed, engine):
+        callers = {"acme": bed.headers(), "initech": bed.headers("u-peter-0004", "tps", "initech")}
+        for model, workspace, code in cases:
+            document = chat(stream=True) | {"model": model, "n": "none"}
+            status, _, body = await bed.post(CHAT, document, callers[workspace])
+            assert error(body)["code"] == code, (status, body)
+        told = [
+            {name: line.get(name) for name in ("code", "model", "requested_model", "operation", "stream")}
+            for line in await bed.completed(len(cases))
+        ]
+        asked = {"operation": "chat", "stream": True}
+        texts = ("no-such", None, "gone")
+        assert told == [
+            *(
+                {"code": code, "model": None, "requested_model": text, **asked}
+                for text, (_, _, code) in zip(texts, cases[:3], strict=True)
+            ),
+            {"code": "invalid_request", "model": "tiny", "requested_model": None, **asked},
+        ]
+        assert {labels[2] for labels in values_of(bed.gate.metrics, "saltgate_requests_total")} == {"", "tiny"}
         assert not engine.requests
 
 

@@ -151,7 +151,7 @@ async def _send(bed: GateBed, sent: bytes, *, answers: int = 1) -> None:
 async def test_nothing_that_is_emitted_holds_a_token_a_salt_a_secret_or_a_prompt(
     redis: RedisServer, tmp_path: Path
 ) -> None:
-    prompt, cookie, engine_key = "correct-horse-battery", "session-cookie-7", "engine-api-key-7"
+    prompt, cookie, engine_key = "correct horse battery", "session-cookie-7", "engine-api-key-7"
     shape = EngineShape(pace=AT_ONCE, answer_tokens=2, api_key=engine_key)
     shown: list[str] = []
     async with OtlpSink() as sink, Simulator(shape) as engine:
@@ -171,6 +171,7 @@ async def test_nothing_that_is_emitted_holds_a_token_a_salt_a_secret_or_a_prompt
                 (alice, chat(prompt, stream=True)),
                 (alice, chat(prompt, n=10**6)),
                 (alice, chat(prompt, model=prompt)),
+                (alice, chat(prompt, model=SALT)),
                 (stranger, chat(prompt)),
                 ({"Authorization": f"Bearer {foreign}"}, chat(prompt)),
                 ({"x-api-key": foreign, "api-key": foreign + "x"}, chat(prompt)),

@@ -100,6 +100,7 @@ def begin(record: Record, subject: str = "u-alice-0001") -> None:
 
 
 def go_up(audit: Audit, record: Record) -> None:
+    record.served()
     record.stamped("baa6d2677094", "k1", 0)
     audit.enter(record)
     record.sent("127.0.0.1", 8000)

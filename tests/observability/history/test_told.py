@@ -47,6 +47,7 @@ def streamed(recorder: Recorder, clock: Clock) -> Record:
         stage(record, clock, "directory")
         stage(record, clock, "stamp")
         record.asked("chat", "tiny", True)
+        record.served()
         record.stamped("baa6d2677094", "k1", 3)
         clock.now += SECOND // 100
         record.sent("127.0.0.1", 8000)
@@ -89,6 +90,7 @@ def test_tokens_that_were_only_counted_are_nobodys_usage() -> None:
     with recorder.request(method="POST", route="/v1/messages/count_tokens") as record:
         record.scoped("acme", "apollo")
         record.asked("count_tokens", "tiny", False)
+        record.served(streams=False)
         record.sent("127.0.0.1", 8000)
         record.used(50, None, None)
         record.answered(200)
