@@ -263,8 +263,8 @@ class Opens:
         return _admit_members(where, self._shape(where, members), members)
 
     def _refuse_signs(self, where: str, members: dict[str, Raw]) -> None:
-        for sign in self.signs & members.keys():
-            if not self._is_own(sign, members):
+        for sign in members:
+            if sign in self.signs and not self._is_own(sign, members):
                 raise InvalidRequest(self.refused[sign], param=f"{where}.{sign}", reason="member_refused")
 
     def _is_own(self, sign: str, members: dict[str, Raw]) -> bool:
@@ -334,8 +334,8 @@ def _check_kinds(
 ) -> None:
     if names.isdisjoint(members):
         return
-    for name in names & members.keys():
-        if kind(members[name]) not in kinds:
+    for name, raw in members.items():  # in their order, so that of several faults the first is told
+        if name in names and kind(raw) not in kinds:
             raise InvalidRequest(f"{where}.{name} must be {must_be}.", param=f"{where}.{name}")
 
 

@@ -17,6 +17,7 @@ from proxy.engines.kinds.tensorrt_llm import tensorrt_llm
 from proxy.engines.kinds.vllm import vllm, vllm_with_images
 from proxy.engines.members import read_objects
 from proxy.engines.rules import Opens, Rule, Shape
+from proxy.refusals import InvalidRequest
 
 LIMITS = EngineLimits()
 PROFILES = (vllm_with_images(LIMITS), vllm(LIMITS), sglang(LIMITS), tensorrt_llm(LIMITS), dynamo(LIMITS))
@@ -85,3 +86,18 @@ def test_anything_else_goes_by_the_rules(written: bytes) -> None:
     opens = ALL["vllm /v1/chat/completions messages 0"]
     (found,) = read_objects(written, "messages")
     assert not opens._is_plain(found)
+
+
+def test_of_several_faults_the_first_in_the_message_is_told() -> None:
+    """Else which one would depend on the worker that was asked: names in a set have another order in each process."""
+    found = []
+    for opens in ALL.values():
+        for tag, shape in opens.shapes.items():
+            for names in (sorted(shape.texts), sorted(shape.flags), sorted(opens.signs - shape.members)):
+                for order in (names, names[::-1]) if len(names) > 1 else ():
+                    document = {opens.tag: tag, **dict.fromkeys(shape.needed, "x"), **dict.fromkeys(order, 1)}
+                    with pytest.raises(InvalidRequest) as refused:
+                        opens.admit("messages", Raw(msgspec.json.encode([document])))
+                    assert refused.value.param == f"messages[0].{order[0]}"
+                    found.append(order)
+    assert len(found) > 4
