@@ -12,6 +12,7 @@ watched nor searched for the salt as it passes, and one read of it may hold a th
 from __future__ import annotations
 
 import asyncio
+import socket
 from enum import Enum
 from typing import Final, Protocol, cast
 
@@ -50,8 +51,8 @@ class Ending(Enum):
 
     COMPLETE = "complete"
     UNSENT = "unsent"  # the connection was lost before the request was written whole: nothing can have begun
-    SILENT = "silent"  # the connection was lost before one byte of an answer, perhaps before the request was there
-    UNANSWERED = "unanswered"  # the engine ended it in order with the whole request in its hands, and said nothing
+    SILENT = "silent"  # the engine closed the connection before it had taken the whole request
+    UNANSWERED = "unanswered"  # it said nothing, and may have had the whole request in its hands
     BAD_HEAD = "bad_head"  # what came is no answer that may be relayed
     CONTENT_CODING = "content_coding"  # nor is this: it is compressed
     BROKEN = "broken"  # the answer broke off after its head
@@ -255,16 +256,16 @@ class Leg(asyncio.BufferedProtocol):
         self._written = True
 
     def eof_received(self) -> bool:
-        self._end_with_connection(None)
+        self._end_with_connection(self._transport, None)
         if self._transport is not None and self._transport.get_write_buffer_size():
             self._transport.abort()  # who has ended may never read the rest of the request; close() would wait for it
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
+        wire, self._transport = self._transport, None
         self.loss = exc
         self._home.lost(self)
-        self._end_with_connection(exc)
+        self._end_with_connection(wire, exc)
 
     # What llhttp tells a leg.
 
@@ -370,7 +371,7 @@ class Leg(asyncio.BufferedProtocol):
             return Ending.BROKEN
         return Ending.CONTENT_CODING if self._encoded else Ending.BAD_HEAD
 
-    def _end_with_connection(self, exc: Exception | None) -> None:
+    def _end_with_connection(self, wire: asyncio.Transport | None, exc: Exception | None) -> None:
         self._closing = True
         self._parser = None
         sink, self._sink = self._sink, None
@@ -382,19 +383,22 @@ class Leg(asyncio.BufferedProtocol):
             sink.end(Ending.BROKEN)
         elif self._bare_bytes:
             sink.end(Ending.BAD_HEAD)
+        elif not self._written:
+            sink.end(Ending.UNSENT)
         else:
-            sink.end(self._silent_end())
+            sink.end(Ending.SILENT if _closed_before(wire, exc) else Ending.UNANSWERED)
 
-    def _silent_end(self) -> Ending:
-        if not self._written:
-            return Ending.UNSENT
-        return Ending.UNANSWERED if self._has_request() else Ending.SILENT
 
-    def _has_request(self) -> bool:
-        """Whether the engine's side, which has sent FIN, has taken the whole request before.
+def _closed_before(wire: asyncio.Transport | None, exc: Exception | None) -> bool:
+    """Whether the engine's side closed the connection before it had taken the whole request, as far as can be known.
 
-        A kernel answers what arrives at a closed connection, and a close over bytes that nobody read, with RST, and so
-        never confirms it. Behind TLS this says nothing: there a server reads on, for nobody, after it has closed.
-        """
-        wire = self._transport
-        return wire is not None and wire.get_extra_info("sslcontext") is None and not untaken_bytes(wire)
+    A kernel answers what arrives at a closed connection, and a close over bytes that nobody read, with RST. What it has
+    confirmed before that it had for longer than a confirmation may wait (RFC 9293 section 3.8.6.3), and so the engine
+    may have read it: such an RST is not a close in the very moment of the request. A Unix socket is reset over bytes
+    that nobody read, and over nothing else. Behind TLS nobody can tell: there a server reads on, for nobody, after it
+    has closed.
+    """
+    if wire is None or wire.get_extra_info("sslcontext") is not None:
+        return False
+    is_reset = exc is not None
+    return (is_reset and wire.get_extra_info("socket").family == socket.AF_UNIX) or untaken_bytes(wire) > 0

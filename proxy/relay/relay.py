@@ -1,10 +1,10 @@
 """From a `StampedRequest` to a finished answer: choose a replica, run the exchange, draw the conclusion.
 
 Nothing that an engine may have begun is sent again, with one exception that is no second run: a connection that had
-waited for its next request, and breaks within a second without one byte, was closed by the engine while the request was
-on its way (the keep-alive race, RFC 9112 section 9.3.1). Then the request goes once more, on a new connection; but not
-where the engine had taken all of it before it closed, and so may have begun. It goes to another replica where none
-could be made, and where one broke before the request was written whole: no engine computes a JSON document that has no
+waited for its next request was closed by the engine while the request was on its way (the keep-alive race, RFC 9112
+section 9.3.1). Then the request goes once more, on a new connection; but not where the engine had taken all of it
+before it closed, nor behind TLS, where nobody can tell. It goes to another replica where none could be made, and where
+one broke before the request was written whole: no engine computes a JSON document that has no
 end. An answer is never such a case, 503 neither: vLLM gives it at the door, but also for a request that failed while it
 ran, and for several prompts of which the first had been taken (vllm/exceptions.py, vllm/v1/engine/async_llm.py).
 """

@@ -234,6 +234,21 @@ async def test_an_engine_that_had_the_whole_request_and_ended_never_gets_it_agai
     await on(redis, tmp_path, engine, use)
 
 
+@pytest.mark.parametrize("seconds", [0.3, 0.7])
+async def test_an_engine_that_resets_after_a_while_never_gets_the_request_again(
+    seconds: float, redis: RedisServer, tmp_path: Path
+) -> None:
+    """Its kernel has confirmed the request by then, so it was no close in the very moment of it."""
+    engine = RawEngine(GOOD, (Sleep(seconds), Reset()), GOOD)
+
+    async def use(bed: GateBed) -> None:
+        assert [(await bed.post())[0] for _ in range(3)] == [200, 502, 200]
+        assert len(engine.requests) == 3
+        assert (await outcome(bed, 1))["reason"] == "unanswered"
+
+    await on(redis, tmp_path, engine, use)
+
+
 async def test_a_connection_that_dies_late_had_begun_and_is_not_tried_again(redis: RedisServer, tmp_path: Path) -> None:
     engine = RawEngine(GOOD, (Sleep(1.2), Reset()), GOOD)
 

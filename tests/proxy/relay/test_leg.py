@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -384,6 +386,15 @@ class Deaths:
         server.recv(1_000_000)
         server.close()
 
+    @staticmethod
+    def reset_after_work(server: socket.socket, send: Callable[[], None]) -> None:
+        """By a process that lingers for nothing, longer after the request than a kernel keeps back that it came."""
+        send()
+        server.recv(1_000_000)
+        time.sleep(0.3)
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        server.close()
+
 
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_UNIX], ids=["tcp", "unix"])
 @pytest.mark.parametrize(
@@ -393,6 +404,7 @@ class Deaths:
         (Deaths.closed_unread, "silent"),
         (Deaths.closed_half_read, "silent"),
         (Deaths.closed_when_read, "unanswered"),
+        (Deaths.reset_after_work, "unanswered"),
     ],
 )
 async def test_whether_the_engine_had_the_request_is_known(
@@ -401,7 +413,21 @@ async def test_whether_the_engine_had_the_request_is_known(
     ending: str,
     tmp_path: Path,
 ) -> None:
-    """What an engine cannot have read, it cannot have begun."""
+    """What an engine cannot have read, it cannot have begun. A machine that stands still for a moment lets the kernel
+    confirm what nobody has read: then it is not known, so once in some tries is enough.
+    """
+    found = []
+    for number in range(5 if ending == "silent" else 1):
+        found.append(await _ending_of(death, family, tmp_path / str(number)))
+        if found[-1] == ending:
+            break
+    assert ending in found
+
+
+async def _ending_of(
+    death: Callable[[socket.socket, Callable[[], None]], None], family: socket.AddressFamily, tmp_path: Path
+) -> str:
+    tmp_path.mkdir()
     path = str(tmp_path / "engine.sock")
     with socket.socket(family, socket.SOCK_STREAM) as listener:
         listener.bind(path if family == socket.AF_UNIX else ("127.0.0.1", 0))
@@ -410,7 +436,15 @@ async def test_whether_the_engine_had_the_request_is_known(
         port = 0 if unix else listener.getsockname()[1]
         leg = await Pool(Address(host="127.0.0.1", port=port, unix=unix), connect_seconds=5.0).new_leg()
         with listener.accept()[0] as server:
-            assert (await _Ended.of(leg, lambda send: death(server, send))).value == ending
+            assert await _Ended.of(leg, lambda send: _answered(server, send)) is Ending.COMPLETE
+            return (await _Ended.of(leg, lambda send: death(server, send))).value
+
+
+def _answered(server: socket.socket, send: Callable[[], None]) -> None:
+    """Once, since only a connection that had waited for its request has one sent again."""
+    send()
+    server.recv(1_000_000)
+    server.sendall(json_answer(ANSWER))
 
 
 class _Ended:
@@ -427,10 +461,10 @@ class _Ended:
             return await sink.ending
 
     def head(self, status: int, content_type: bytes) -> None:
-        raise AssertionError("no answer was sent")
+        pass
 
     def body(self, data: bytes) -> None:
-        raise AssertionError("no answer was sent")
+        pass
 
     def end(self, ending: Ending) -> None:
         self.ending.set_result(ending)

@@ -18,7 +18,7 @@ from config.settings import ClientCertificate, Engine
 from proxy.tls import listener_context
 from tests.parts.gate_bed import GateBed, chat, gate_bed
 from tests.parts.gone_client import GoneClient, post
-from tests.parts.raw_engine import Close, RawEngine, Send, Sever, Sleep, Step, json_answer
+from tests.parts.raw_engine import Close, RawEngine, Reset, Send, Sever, Sleep, Step, json_answer
 from tests.parts.redis_server import RedisServer
 from tests.proxy.relay.relay_parts import ANSWER, TOKEN, outcome
 from tests.proxy.test_tls import Authority
@@ -150,6 +150,26 @@ async def test_an_engine_that_wants_a_certificate_and_gets_it_answers(redis: Red
             for _ in range(2):
                 assert (await bed.post(document=chat() | {"model": "away"}))[0] == 200
         assert len({request.connection for request in engine.requests}) == 1
+
+
+@pytest.mark.parametrize(
+    "death",
+    [(Close(),), (Sleep(0.05), Close()), (Sever(),), (Sleep(0.05), Sever()), (Reset(),), (Sleep(0.05), Reset())],
+    ids=["goodbye", "a late goodbye", "FIN", "a late FIN", "RST", "a late RST"],
+)
+async def test_behind_tls_a_request_that_an_engine_may_have_begun_is_not_sent_again(
+    death: Sequence[Step], redis: RedisServer, tmp_path: Path
+) -> None:
+    """On no connection: nobody can tell whether it had the request when it ended."""
+    authority = Authority(tmp_path)
+    async with (
+        RawEngine(GOOD, death, GOOD, tls=listener_context(authority.tls("127.0.0.1"))) as engine,
+        gate_before(redis, tmp_path, settings(engine.url, ca=authority.file)) as bed,
+    ):
+        document = chat() | {"model": "away"}
+        assert [(await bed.post(document=document))[0] for _ in range(3)] == [200, 502, 200]
+        assert len(engine.requests) == 3
+        assert engine.requests[0].connection == engine.requests[1].connection
 
 
 HALF: Mapping[str, tuple[bool, bytes]] = {
