@@ -50,9 +50,16 @@ class Limits:
     wait_seconds: float
     share: Share
 
+    @property
+    def bound(self) -> int:
+        """The load that may wait. In such parts of bytes that all bytes, and as many requests as may wait, are just so
+        much: with that one bound both are kept.
+        """
+        return self.waiting_bytes * max(self.waiting, 1)
+
     def load(self, size: int) -> int:
-        """What a waiting request of so many bytes takes of `waiting_bytes`: with that one bound both are kept."""
-        return max(size, -(-self.waiting_bytes // self.waiting)) if self.waiting else self.waiting_bytes + 1
+        """What a waiting request of so many bytes takes of `bound`."""
+        return max(size * self.waiting, self.waiting_bytes) if self.waiting else self.bound + 1
 
 
 class Place(Struct, eq=False):
@@ -119,7 +126,7 @@ class Places:
         self.limit = limits.share.of(limits.requests)
         self._whole = whole
         self._turns = Turns()
-        self._rota: Rota[Waiter] = Rota(limits.waiting_bytes)
+        self._rota: Rota[Waiter] = Rota(limits.bound)
 
     @property
     def waiting(self) -> int:

@@ -251,25 +251,25 @@ def test_too_many_are_refused_and_each_is_told_when_to_come_again() -> None:
 def test_a_flood_keeps_nobody_else_out_of_the_queue_and_loses_its_own_newest() -> None:
     places = one_engine(1, waiting=4, waiting_bytes=4)
     taken(places)
-    flood = [Someone("flood", name=number) for number in range(4)]
+    flood = [Someone("flood", load=4, name=number) for number in range(4)]
     for someone in flood:
         places.join(someone)
-    calm = [Someone("calm") for _ in range(2)]
+    calm = [Someone("calm", load=4) for _ in range(2)]
     for someone in calm:
         places.join(someone)
     assert [someone.refusal is not None for someone in flood] == [False, False, True, True]
     assert not any(someone.refusal for someone in calm)
     with pytest.raises(EngineBusy):  # equals now: nobody leaves for one who is no lighter
-        places.join(Someone("calm"))
+        places.join(Someone("calm", load=4))
 
 
 def test_a_project_that_floods_keeps_its_own_workspaces_other_projects_out_of_nothing() -> None:
     places = one_engine(1, waiting=4, waiting_bytes=4)
     taken(places)
-    flood = [Someone("acme", "flood") for _ in range(4)]
+    flood = [Someone("acme", "flood", load=4) for _ in range(4)]
     for someone in flood:
         places.join(someone)
-    calm = Someone("acme", "calm")
+    calm = Someone("acme", "calm", load=4)
     places.join(calm)
     assert [someone.refusal is not None for someone in flood] == [False, False, False, True]
     assert calm.refusal is None
@@ -328,12 +328,21 @@ def test_whoever_is_refused_where_the_queue_is_full_costs_no_look_at_each_who_wa
     assert (rota.load, rota._workspaces, rota._of_workspace, rota._of_projects) == (0, {}, {}, {})
 
 
-def test_a_request_takes_at_least_its_part_of_the_bytes_so_that_the_number_is_bounded_too() -> None:
-    of = limits(waiting=10, waiting_bytes=1005)
-    assert of.load(1) == 101
-    assert of.load(500) == 500
-    assert 10 * of.load(1) >= of.waiting_bytes
-    assert limits(waiting=0).load(0) > limits(waiting=0).waiting_bytes
+@pytest.mark.parametrize("waiting_bytes", [1, 7, 1000, 1024, 67_108_864])
+@pytest.mark.parametrize("waiting", [1, 2, 3, 10, 100, 1000, 1024, 4999])
+def test_just_so_many_may_wait_as_are_configured(waiting: int, waiting_bytes: int) -> None:
+    of = limits(waiting=waiting, waiting_bytes=waiting_bytes)
+    assert waiting * of.load(0) <= of.bound < (waiting + 1) * of.load(0)
+
+
+@pytest.mark.parametrize("waiting", [1, 3, 1000])
+def test_just_so_many_bytes_may_wait_as_are_configured(waiting: int) -> None:
+    of = limits(waiting=waiting, waiting_bytes=1005)
+    assert of.load(1005) <= of.bound < of.load(1006)
+
+
+def test_nobody_waits_where_nobody_may() -> None:
+    assert limits(waiting=0).load(0) > limits(waiting=0).bound
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("pq"), st.integers(1, 60)), max_size=40))
