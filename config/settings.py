@@ -94,7 +94,9 @@ class Admin:
     # The address at which administrators open the pages, without a path: https, or http on loopback. Off loopback it is
     # required for the pages, and TLS is ended by a proxy in front of this listener. Absent on loopback: `listen`.
     url: BaseUrl | None = None
-    metrics_token: SecretValue | None = None  # Bearer token for /metrics. Required unless `listen` is loopback.
+    # Bearer token for /metrics. Required unless `listen` is loopback. Without it, scrape by the name of this machine
+    # (localhost, 127.0.0.1, [::1]) or that of `url`: a browser's page could be made to lead here by any other.
+    metrics_token: SecretValue | None = None
     administrators: tuple[Administrator, ...] = ()  # Who sees and changes what is not his own.
 
 

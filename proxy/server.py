@@ -60,7 +60,7 @@ async def _supervise(plan: Plan, configuration: Path, lines: Logs, beside: Abstr
         others = None if keeping is None else keeping.others
         shown = Shown(supervisor, clock=time.time, monotonic=time.monotonic, others=others)
         visitors = Visitors(supervisor, clock=time.time)
-        site = Site(visitors, shown, lambda: supervisor.plan.admin_origin)
+        site = Site(visitors, shown, lambda: supervisor.admin_origin)
         await stack.enter_async_context(admin_listener(plan.admin, supervisor, site.routes()))
         await stack.enter_async_context(_while_open(shown.watch()))
         await stack.enter_async_context(beside)

@@ -46,6 +46,13 @@ def address_of(hosts: Sequence[str], ours: str | None) -> Address | None:
     return Address(local) if local else None
 
 
+def is_of_another_page(origins: Sequence[str], address: Address | None) -> bool:
+    """Whether a page that is not ours made a request with these `Origin` lines: `null` (a sandbox, a file) is none of
+    ours. Programs send no such line, nor do browsers for what a page of ours only reads.
+    """
+    return bool(origins) and (address is None or list(origins) != [address.origin])
+
+
 def _origin(scheme: str, host: str) -> str:
     try:
         origin = origin_of(f"{scheme}://{host}")

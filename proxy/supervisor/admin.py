@@ -10,6 +10,7 @@ from typing import Final, Protocol
 from aiohttp import web
 
 from config.addresses import UnixAddress, listen_address
+from proxy.supervisor.address import address_of, is_of_another_page
 from proxy.supervisor.listener import cannot_listen
 from proxy.supervisor.scrape import scraped
 
@@ -22,6 +23,11 @@ class Served(Protocol):
     @property
     def metrics_token(self) -> bytes | None:
         """What a scraper must show now; None: anybody may scrape."""
+        ...
+
+    @property
+    def admin_origin(self) -> str | None:
+        """Where administrators open the pages, as browsers write it; None where they cannot."""
         ...
 
     async def waits_for(self) -> list[str]:
@@ -64,7 +70,12 @@ def _application(served: Served) -> web.Application:
         return web.Response(text="ok\n" if ready else "not ready\n", status=200 if ready else 503)
 
     async def metrics(request: web.Request) -> web.StreamResponse:
+        address = address_of(request.headers.getall("Host", ()), served.admin_origin)
+        if is_of_another_page(request.headers.getall("Origin", ()), address):
+            return web.Response(status=403, text="asked for by a page of another site\n")
         token = served.metrics_token
+        if token is None and address is None:  # the page of a name that was made to lead here could read it
+            return web.Response(status=421, text="not at this address: ask localhost, or set metrics_token\n")
         if token is not None and not _shows(request, token):
             return web.Response(status=401, text="metrics_token required\n", headers={"WWW-Authenticate": "Bearer"})
         return await scraped(request, served.metrics)

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from observability.history.answers import WINDOWS, Beside, ErrorText, Refused, Viewer
 from proxy import pages
-from proxy.supervisor.address import Address, address_of
+from proxy.supervisor.address import Address, address_of, is_of_another_page
 from proxy.supervisor.shown import Shown
 from proxy.supervisor.visitors import Refused as NotLetIn
 from proxy.supervisor.visitors import Visitors
@@ -181,11 +181,14 @@ def _is_from_here(request: web.Request, address: Address) -> bool:
     """Whether a page of ours asked, or a person, or a program. Browsers tell where a request comes from (Fetch
     Metadata), and of what changes something also with `Origin`: there it is required.
     """
+    origins = request.headers.getall("Origin", ())
+    if is_of_another_page(origins, address):
+        return False
     site = request.headers.get("Sec-Fetch-Site")
     if request.method in ("GET", "HEAD"):
         navigates = request.headers.get("Sec-Fetch-Mode") == "navigate" and not request.path.startswith("/api/")
         return site in (None, "same-origin", "none") or navigates
-    return request.headers.getall("Origin", ()) == [address.origin] and site in (None, "same-origin")
+    return bool(origins) and site in (None, "same-origin")
 
 
 def _cookie(request: web.Request) -> str | None:

@@ -74,6 +74,10 @@ class Supervisor:
         return self._current.plan.metrics_token
 
     @property
+    def admin_origin(self) -> str | None:
+        return self._current.plan.admin_origin
+
+    @property
     def plan(self) -> Plan:
         """What is in force now."""
         return self._current.plan

@@ -24,6 +24,7 @@ class OfLines:
 
     lines: list[str]
     metrics_token: bytes | None = None
+    admin_origin: str | None = None
     made: int = 0
     open_metrics: list[bool] = field(default_factory=list)
 
@@ -59,6 +60,44 @@ async def test_the_page_is_whole_in_the_coding_that_the_scraper_takes(accepts: s
     ):
         assert answer.headers.get("Content-Encoding") == coding
         assert await answer.text() == "".join(LINES)
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"Host": "localhost:19080"}, 200),
+        ({"Host": "[::1]"}, 200),
+        ({"Host": "admin.example.com"}, 200),
+        ({"Host": "admin.example.com", "Origin": "https://admin.example.com"}, 200),
+        ({"Host": "attacker.example:9080"}, 421),
+        ({"Host": "localhost.attacker.example"}, 421),
+        ({"Host": "attacker.example", "Origin": "http://attacker.example"}, 403),
+        ({"Origin": "http://attacker.example"}, 403),
+        ({"Origin": "null"}, 403),
+    ],
+)
+async def test_without_a_token_no_name_that_was_made_to_lead_here_and_no_other_page_reads_the_metrics(
+    headers: dict[str, str], status: int
+) -> None:
+    served = OfLines(LINES[:1], admin_origin="https://admin.example.com")
+    async with (
+        listening(served) as url,
+        aiohttp.ClientSession() as session,
+        session.get(url, headers=headers) as answer,
+    ):
+        assert (answer.status, "project" in await answer.text()) == (status, status == 200)
+        assert bool(served.made) == (status == 200)
+
+
+async def test_who_shows_the_token_may_scrape_by_any_name() -> None:
+    headers = {"Host": "gateway:9080", "Authorization": "Bearer secret"}
+    async with (
+        listening(OfLines(LINES[:1], metrics_token=b"secret")) as url,
+        aiohttp.ClientSession() as session,
+        session.get(url, headers=headers) as answer,
+    ):
+        assert answer.status == 200
 
 
 @pytest.mark.parametrize("accepts", ["gzip", "identity"])

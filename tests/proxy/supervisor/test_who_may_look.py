@@ -38,6 +38,7 @@ class Gate:
     """The supervisor, as the pages know it. `verdict` is what workers say of people; None: none answers."""
 
     metrics_token: bytes | None = None
+    admin_origin: str | None = None
     size = 2
     is_draining = False
 
@@ -321,6 +322,19 @@ async def test_no_page_of_another_origin_asks_for_data(bed: Bed, site: str) -> N
         assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
     assert await bed.status("/assets/app.js", Sec_Fetch_Site=site, Sec_Fetch_Mode="no-cors") == 403
     assert await bed.status("/", cookie, Sec_Fetch_Site=site, Sec_Fetch_Mode="navigate") == 200, "a link is one"
+
+
+@pytest.mark.parametrize("origin", ["http://attacker.example", "null", "http://localhost:3000", "", "HTTP://127.0.0.1"])
+async def test_no_page_that_names_another_origin_is_answered_whatever_it_shows(bed: Bed, origin: str) -> None:
+    """Also where no `Sec-Fetch-Site` says so: not every browser tells that, and not on plain http."""
+    _, cookie, key = await bed.enter(bed.ticket())
+    for path in (*DATA, "/", "/sign-in", "/assets/app.js"):
+        assert await bed.status(path, cookie, key, Origin=origin) == 403, path
+        assert await bed.status(path, cookie, key, Origin=origin, Sec_Fetch_Site="same-origin") == 403, path
+    bearer = {"Authorization": "Bearer token"}
+    assert await bed.status("/api/overview", Origin=origin, **bearer) == 403
+    assert await bed.status("/api/overview", cookie, key, Origin=bed.origin) == 200
+    assert await bed.status("/api/overview", **bearer) == 200
 
 
 async def test_a_person_is_asked_about_each_time(bed: Bed) -> None:
