@@ -55,6 +55,10 @@ PROMPT_TOKENS: Final = Family(
 REUSED_PROMPT_TOKENS: Final = Family(
     names.REUSED_PROMPT_TOKENS_TOTAL, "counter", "Prompt tokens that the engine took from its prefix cache.", _SCOPE
 )
+REUSE_KNOWN_PROMPT_TOKENS: Final = Family(
+    names.REUSE_KNOWN_PROMPT_TOKENS_TOTAL, "counter",
+    "Prompt tokens of requests whose reused ones the engine told: what those are a share of.", _SCOPE,
+)  # fmt: skip
 OUTPUT_TOKENS: Final = Family(names.OUTPUT_TOKENS_TOTAL, "counter", "Output tokens as the engine counted them.", _SCOPE)
 REFUSALS: Final = Family(names.REFUSALS, "counter", "Refusals by code.", ("code",))
 ACTIVE_STREAMS: Final = Family(names.ACTIVE_STREAMS, "gauge", "Streams that are open at an engine now.", ("model",))
@@ -273,8 +277,9 @@ PROCESS_START: Final = Family(
 FAMILIES: Final[dict[str, Family]] = {
     family.name: family
     for family in (
-        REQUESTS, TIME_TO_FIRST_TOKEN, PROMPT_TOKENS, REUSED_PROMPT_TOKENS, OUTPUT_TOKENS, REFUSALS, ACTIVE_STREAMS,
-        OVERHEAD, MODEL_DURATION, MODEL_TIME_TO_FIRST_TOKEN, MODEL_UPSTREAM_TIME_TO_FIRST_TOKEN,
+        REQUESTS, TIME_TO_FIRST_TOKEN, PROMPT_TOKENS, REUSED_PROMPT_TOKENS, REUSE_KNOWN_PROMPT_TOKENS, OUTPUT_TOKENS,
+        REFUSALS, ACTIVE_STREAMS, OVERHEAD, MODEL_DURATION, MODEL_TIME_TO_FIRST_TOKEN,
+        MODEL_UPSTREAM_TIME_TO_FIRST_TOKEN,
         MODEL_TIME_PER_OUTPUT_TOKEN, MODEL_OVERHEAD, MODEL_QUEUE_WAIT, MODEL_INTER_CHUNK, MODEL_LARGEST_GAP,
         MODEL_TIME_TO_FIRST_CONTENT,
         STREAMS_WITHOUT_TOKEN, USAGE_UNKNOWN, REUSE_UNKNOWN, METRICS_OVERFLOW,

@@ -76,6 +76,7 @@ SCOPE: Final = Layout(
         *((families.REQUESTS, (outcome,), outcome == "ok") for outcome in OUTCOMES),
         (families.PROMPT_TOKENS, (), True),
         (families.REUSED_PROMPT_TOKENS, (), True),
+        (families.REUSE_KNOWN_PROMPT_TOKENS, (), True),
         (families.OUTPUT_TOKENS, (), True),
         (families.TIME_TO_FIRST_TOKEN, (), True),
     ),

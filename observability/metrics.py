@@ -327,6 +327,7 @@ def _histogram(layout: Layout, family: Family, *own: str) -> _Histogram:
 _REQUESTS: Final = {outcome: SCOPE.at(families.REQUESTS, outcome) for outcome in OUTCOMES}
 _PROMPT: Final = SCOPE.at(families.PROMPT_TOKENS)
 _REUSED: Final = SCOPE.at(families.REUSED_PROMPT_TOKENS)
+_REUSE_KNOWN: Final = SCOPE.at(families.REUSE_KNOWN_PROMPT_TOKENS)
 _OUTPUT: Final = SCOPE.at(families.OUTPUT_TOKENS)
 _FIRST: Final = _histogram(SCOPE, families.TIME_TO_FIRST_TOKEN)
 _STAGE: Final[dict[str, _Histogram]] = {one: _histogram(MODEL, families.MODEL_OVERHEAD, one) for one in STAGES}
@@ -392,6 +393,7 @@ def _count_tokens(record: Record, outcome: Outcome, scope: list[Number], model: 
         model[_REUSE_UNKNOWN] += 1
     else:
         scope[_REUSED] += record.reused_tokens
+        scope[_REUSE_KNOWN] += record.prompt_tokens
 
 
 def _taken(

@@ -148,6 +148,7 @@ REQUESTS: Final = "saltgate_requests_total"
 TIME_TO_FIRST_TOKEN_SECONDS: Final = "saltgate_time_to_first_token_seconds"  # noqa: S105 - a name
 PROMPT_TOKENS_TOTAL: Final = "saltgate_prompt_tokens_total"
 REUSED_PROMPT_TOKENS_TOTAL: Final = "saltgate_reused_prompt_tokens_total"
+REUSE_KNOWN_PROMPT_TOKENS_TOTAL: Final = "saltgate_reuse_known_prompt_tokens_total"
 OUTPUT_TOKENS_TOTAL: Final = "saltgate_output_tokens_total"
 REFUSALS: Final = "saltgate_refusals_total"
 ACTIVE_STREAMS: Final = "saltgate_active_streams"

@@ -38,10 +38,11 @@ def quantile(q: float, family: Family, matchers: str, by: str) -> str:
 
 
 def reuse(by: str, matchers: str) -> str:
-    """The share of prompt tokens that were reused: a quotient of sums."""
+    """The share of prompt tokens that were reused, where the engine told that: a quotient of sums."""
     group = f" by ({by})" if by else ""
     reused = f"sum{group} (rate({families.REUSED_PROMPT_TOKENS.name}{{{matchers}}}[$__rate_interval]))"
-    return f"{reused} / (sum{group} (rate({families.PROMPT_TOKENS.name}{{{matchers}}}[$__rate_interval])) > 0)"
+    known = f"sum{group} (rate({families.REUSE_KNOWN_PROMPT_TOKENS.name}{{{matchers}}}[$__rate_interval]))"
+    return f"{reused} / ({known} > 0)"
 
 
 def failures(matchers: str) -> str:
@@ -58,7 +59,8 @@ def per_second(family: Family, matchers: str, by: str = "") -> str:
 
 
 REUSE: Final = (
-    "The share of prompt tokens that the engine took from its prefix cache: a quotient of sums, never a mean of ratios."
+    "The share of prompt tokens that the engine took from its prefix cache, over requests of which it told that: "
+    "a quotient of sums, never a mean of ratios."
 )
 REUSE_STEPS: Final = [Step(None, "text"), Step(0.2, "green")]
 FAILURE_STEPS: Final = [Step(None, "green"), Step(0.005, "orange"), Step(0.072, "red")]

@@ -194,6 +194,7 @@ class _Sum:
     granted: int = 0
     refused: int = 0
     prompt_tokens: int = 0
+    reuse_known_prompt_tokens: int = 0
     reused_tokens: int = 0
     output_tokens: int = 0
     unknown: int = 0
@@ -220,6 +221,7 @@ def _numbers(one: _Sum) -> dict[str, int]:
         "granted": one.granted,
         "refused": one.refused,
         "prompt_tokens": one.prompt_tokens,
+        "reuse_known_prompt_tokens": one.reuse_known_prompt_tokens,
         "reused_tokens": one.reused_tokens,
         "output_tokens": one.output_tokens,
         "unknown": one.unknown,
@@ -244,5 +246,6 @@ def _add(total: _Sum, one: Shown) -> None:
         return
     total.unknown += one.prompt_tokens is None
     total.prompt_tokens += one.prompt_tokens or 0
+    total.reuse_known_prompt_tokens += 0 if one.reused_tokens is None else one.prompt_tokens or 0
     total.reused_tokens += one.reused_tokens or 0
     total.output_tokens += one.output_tokens or 0

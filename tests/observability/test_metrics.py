@@ -30,6 +30,7 @@ def test_names_and_labels_are_the_contracts() -> None:
         "saltgate_time_to_first_token_seconds": scope,
         "saltgate_prompt_tokens_total": scope,
         "saltgate_reused_prompt_tokens_total": scope,
+        "saltgate_reuse_known_prompt_tokens_total": scope,
         "saltgate_output_tokens_total": scope,
         "saltgate_refusals_total": ("code",),
         "saltgate_active_streams": ("model",),
@@ -232,6 +233,7 @@ def test_unknown_usage_is_counted_as_unknown_and_not_as_no_tokens() -> None:
     assert page.value("saltgate_usage_unknown_total", model="tiny", reason="not_told") == 1
     assert page.value("saltgate_reuse_unknown_total", model="tiny") == 1
     assert page.value("saltgate_prompt_tokens_total", **SCOPE) == 200
+    assert page.value("saltgate_reuse_known_prompt_tokens_total", **SCOPE) == 100
     assert page.value("saltgate_streams_without_token_total", model="tiny", reason="empty") == 3
 
 

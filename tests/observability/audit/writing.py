@@ -78,7 +78,9 @@ def audit(directory: Path, **how: Any) -> Iterator[Audit]:
         made.close(10.0)
 
 
-def request(audit: Audit, *, sent: bool = True, subject: str = "u-alice-0001", tokens: int = 100) -> Record:
+def request(
+    audit: Audit, *, sent: bool = True, subject: str = "u-alice-0001", tokens: int = 100, tells_reuse: bool = True
+) -> Record:
     """One request as the gate tells it, with its line on the way."""
     recorder = Recorder((audit,), monotonic_ns=time.monotonic_ns, wall_ns=time.time_ns)
     with recorder.request(method="POST", route="/v1/chat/completions") as record:
@@ -87,7 +89,7 @@ def request(audit: Audit, *, sent: bool = True, subject: str = "u-alice-0001", t
             record.refused("blocked", 403, "blocked")
             return record
         go_up(audit, record)
-        record.used(tokens, tokens // 2, 7)
+        record.used(tokens, tokens // 2 if tells_reuse else None, 7)
         record.answered(200)
     return record
 

@@ -148,12 +148,25 @@ def test_tokens_are_summed_by_scope(auditor: Auditor) -> None:
         "granted": 5,
         "refused": 0,
         "prompt_tokens": 100 + 101 + 102 + 103 + 1000,
+        "reuse_known_prompt_tokens": 100 + 101 + 102 + 103 + 1000,
         "reused_tokens": 50 + 50 + 51 + 51 + 500,
         "output_tokens": 35,
         "unknown": 0,
     }
     assert (by_model[None]["refused"], by_model[None]["prompt_tokens"]) == (1, 0)
-    assert "PROMPT TOKENS" in auditor.runs("show", "--sum").out
+    assert "REUSE KNOWN PROMPT TOKENS" in auditor.runs("show", "--sum").out
+
+
+def test_a_prompt_whose_reuse_nobody_told_is_not_among_those_of_which_it_is_known(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    auditor = Auditor(tmp_path, capsys)
+    with audit(auditor.directory) as one:
+        request(one, tokens=100)
+        request(one, tokens=1000, tells_reuse=False)
+    (summed,) = json.loads(auditor.runs("show", "--sum", "--json").out)["sums"]
+    numbers = [summed[name] for name in ("prompt_tokens", "reuse_known_prompt_tokens", "reused_tokens", "unknown")]
+    assert numbers == [1100, 100, 50, 0]
 
 
 def test_a_line_that_nobody_with_the_key_wrote_is_not_shown(auditor: Auditor) -> None:
