@@ -594,7 +594,7 @@ class Audit:
     sync_interval: Duration = 0.05  # Lines gather for so long and are made durable together; 10s at most.
     segment_size: Size = 64 * 1024**2  # A file is sealed when it has so much,
     segment_age: Duration = 24 * 3600.0  # or is so old.
-    retention: Duration = 400 * 24 * 3600.0  # Sealed files are removed when their last line is so old.
+    retention: Duration = 400 * 24 * 3600.0  # Sealed files whose last line is so old are removed, once an hour.
     otlp: Flag = False  # Does [telemetry] otlp_endpoint get the lines as OpenTelemetry logs, too? It may lose some.
 
 

@@ -68,11 +68,12 @@ class Line(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """A line as it is in a file: `signed` is what its MAC is over, less the MAC before."""
+    """A line as it is in a file: `signed` is what its MAC is over, less the MAC before; `mac_text` is `mac` as text."""
 
     line: Line
     signed: bytes
     mac: bytes
+    mac_text: bytes
 
     @property
     def head(self) -> Head:
@@ -107,17 +108,23 @@ def read_line(written: bytes) -> Sealed:
     at = len(written) - 1 - _TAIL_BYTES
     if at <= 0 or not written.startswith(_MAC, at):
         raise BadLine("it ends without a MAC")
+    mac_text = written[at + len(_MAC) : -3]
     try:
-        mac = bytes.fromhex(written[at + len(_MAC) : -3].decode("ascii"))
+        mac = bytes.fromhex(mac_text.decode("ascii"))
         line = msgspec.json.decode(written, type=Line)
     except ValueError as error:
         raise BadLine("it is no record of an audit") from error
     if line.v != VERSION:
         raise BadLine(f"it has version {line.v}, which this saltgate does not know")
-    return Sealed(line, written[:at], mac)
+    return Sealed(line, written[:at], mac, mac_text)
 
 
 def is_genuine(one: Sealed, before: bytes, keys: Mapping[str, ChainKey]) -> bool:
-    """Whether the line was sealed with one of the keys, behind the line whose MAC is `before`."""
+    """Whether the line was sealed with one of the keys, behind the line whose MAC is `before`, and is as it was then:
+    other digits for the same MAC are another line.
+    """
     key = keys.get(one.line.key)
-    return key is not None and hmac.compare_digest(one.mac, hmac.digest(key.seals, before + one.signed, "sha256"))
+    if key is None:
+        return False
+    mac = hmac.digest(key.seals, before + one.signed, "sha256")
+    return hmac.compare_digest(one.mac_text, mac.hex().encode("ascii"))

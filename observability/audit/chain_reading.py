@@ -79,20 +79,23 @@ class ChainReading:
             )
         elif self._ended_by != CHAIN_CLOSED and self._is_written():
             yield self._last("note", "is being written to")
-        if self._first is not None:
+        if self._first is not None and self._is_told_removed(*self._first):
             yield Finding("note", "what is before it was removed by retention", self._first[0].path.name)
 
     def _beginning(self) -> Iterator[Finding]:
-        if self._first is None:
-            return
-        segment, opened, seq = self._first
+        if self._first is not None and not self._is_told_removed(*self._first):
+            name = self._first[0].path.name
+            yield Finding("fault", "what is before it is missing, and retention did not remove it", name)
+
+    def _is_told_removed(self, segment: Segment, opened: SegmentOpened, seq: int) -> bool:
+        """Whether a line of retention names what was before the segment."""
         for removed in self._facts.removed.get(self._name, ()):
             head = removed.head
             if removed.segment == segment.number - 1 and head.seq == seq - 1 and head.mac == opened.mac_before:
-                return
+                return True
             if removed.segment == segment.number:
-                return  # told, and about to be removed
-        yield Finding("fault", "what is before it is missing, and retention did not remove it", segment.path.name)
+                return True  # told, and about to be removed
+        return False
 
     def _end(self) -> Iterator[Finding]:
         recovered, seen = self._facts.recovered.get(self._name), self._facts.seen.get(self._name)

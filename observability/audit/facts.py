@@ -11,7 +11,7 @@ from observability.audit.chain import Head
 from observability.audit.gap import AUDIT_GAP, AuditGap
 from observability.audit.housekeeping import CHAIN_WITNESS, RETENTION_REMOVED, ChainWitness, RetentionRemoved
 from observability.audit.recovery import CHAIN_RECOVERED, ChainRecovered
-from observability.audit.segments import CHAIN_OPENED, SEGMENT_OPENED, SegmentOpened
+from observability.audit.segments import CHAIN_CLOSED, CHAIN_OPENED, SEGMENT_OPENED, SegmentOpened, SegmentSealed
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -60,6 +60,7 @@ class Facts:
             CHAIN_OPENED: self._opened,
             SEGMENT_OPENED: self._opened,
             CHAIN_WITNESS: self._witness,
+            CHAIN_CLOSED: self._closed,
             RETENTION_REMOVED: self._took,
             CHAIN_RECOVERED: self._recovered,
         }
@@ -77,6 +78,10 @@ class Facts:
     def _opened(self, written: bytes) -> None:
         opened = as_kind(written, SegmentOpened)
         self._saw(() if opened is None else opened.heads)
+
+    def _closed(self, written: bytes) -> None:
+        closed = as_kind(written, SegmentSealed)
+        self._saw(() if closed is None else closed.heads)
 
     def _witness(self, written: bytes) -> None:
         witness = as_kind(written, ChainWitness)

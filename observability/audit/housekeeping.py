@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -38,26 +38,29 @@ class RetentionRemoved(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Witness:
-    """What one chain has seen of the others."""
+    """What one chain has told of the others."""
 
     def __init__(self, directory: Path, own: str) -> None:
         self._directory = directory
         self._own = own
-        self._seen: dict[str, Head] = {}
+        self._told: dict[str, Head] = {}
 
     def heads(self) -> tuple[Head, ...]:
-        """Those that have moved since they were last asked for. Raises OSError."""
+        """Of those that have moved since they were told. Raises OSError."""
         moved = []
         for segments in _watched(listed(self._directory), self._own):
             chain = segments[0].chain
             with suppress(FileNotFoundError, PermissionError, BadLine):
                 last, _ = last_line(segments)
-                if last is not None and self._seen.get(chain) != last.head:
-                    self._seen[chain] = last.head
+                if last is not None and self._told.get(chain) != last.head:
                     moved.append(last.head)
-        while len(self._seen) > REMEMBERED_ENDED * 4:
-            del self._seen[next(iter(self._seen))]
         return tuple(moved)
+
+    def told(self, heads: Iterable[Head]) -> None:
+        """They are on disk."""
+        self._told |= {head.chain: head for head in heads}
+        while len(self._told) > REMEMBERED_ENDED * 4:
+            del self._told[next(iter(self._told))]
 
 
 def _watched(listing: Listing, own: str) -> Iterator[list[Segment]]:

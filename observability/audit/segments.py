@@ -18,6 +18,7 @@ import msgspec
 from observability.audit.chain import NOTHING, ChainKey, Head, sealed
 from observability.audit.entries import content
 from observability.audit.files import new_file, segment_path
+from observability.audit.housekeeping import Witness
 
 Before = Literal["sealed", "damaged", "torn"]
 """How the segment before ended: in order, changed by somebody under our hands, or in a failed write."""
@@ -39,13 +40,16 @@ class SegmentOpened(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=Tru
     heads: tuple[Head, ...] = ()
 
 
-class SegmentSealed(msgspec.Struct, frozen=True, kw_only=True):
-    """The last line of each segment: how many lines it has with this one, and the number of its first."""
+class SegmentSealed(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True):
+    """The last line of each segment: how many lines it has with this one, and the number of its first. At the end of a
+    chain `heads` are where others are.
+    """
 
     event: str
     segment: int
     first_seq: int
     lines: int
+    heads: tuple[Head, ...] = ()
 
 
 CHAIN_OPENED: Final = "chain.opened"
@@ -77,7 +81,7 @@ class Damaged(OSError):  # noqa: N818 - what was found
 
 
 class Chain:
-    """See the module. For one thread. `others` gives the heads of the other chains, for a segment's first line."""
+    """See the module. For one thread. `witness` knows what the chain has told of the others."""
 
     def __init__(
         self,
@@ -87,7 +91,6 @@ class Chain:
         origin: Origin,
         *,
         wall_ns: Callable[[], int],
-        others: Callable[[], tuple[Head, ...]] = tuple,
         export: Export | None = None,
     ) -> None:
         self.directory = directory
@@ -95,7 +98,7 @@ class Chain:
         self._key = key
         self._origin = origin
         self._wall_ns = wall_ns
-        self._others = others
+        self.witness = Witness(directory, name)
         self._export = export
         self._descriptor: int | None = None
         self._left: int | None = None
@@ -162,6 +165,7 @@ class Chain:
         """A new segment with its first line."""
         number = self._segment + 1
         path = segment_path(self.directory, self.name, number)
+        heads = self.witness.heads()
         descriptor = new_file(path)
         opened = SegmentOpened(
             event=CHAIN_OPENED if number == 1 else SEGMENT_OPENED,
@@ -174,7 +178,7 @@ class Chain:
             version=self._origin.version,
             command=self._origin.command,
             account=self._origin.account,
-            heads=self._others(),
+            heads=heads,
         )
         was = (self._segment, self.size, self._first_seq, self.began_ns)
         self._segment, self.size, self._first_seq, self.began_ns = number, 0, self._seq + 1, self._wall_ns()
@@ -186,6 +190,7 @@ class Chain:
                 path.unlink()
             self._segment, self.size, self._first_seq, self.began_ns = was
             raise
+        self.witness.told(heads)
         self._descriptor, self._before = descriptor, "sealed"
         self._let_go()
         return descriptor
@@ -193,10 +198,17 @@ class Chain:
     def _end(self, event: str) -> None:
         if self._descriptor is None:
             return
+        # Those of a chain that ends in its first minute have perhaps been told by nobody yet.
+        heads = self.witness.heads() if event == CHAIN_CLOSED else ()
         ending = SegmentSealed(
-            event=event, segment=self._segment, first_seq=self._first_seq, lines=self._seq + 2 - self._first_seq
+            event=event,
+            segment=self._segment,
+            first_seq=self._first_seq,
+            lines=self._seq + 2 - self._first_seq,
+            heads=heads,
         )
         self._write(self._descriptor, [content(ending, self._wall_ns())])
+        self.witness.told(heads)
         self._leave()
 
     def _write(self, descriptor: int, contents: Sequence[bytes]) -> None:

@@ -2,7 +2,8 @@
 
 What a chain says of others is gathered while all are read, and asked at the end: a chain that ends before what another
 one has seen of it was cut; one that is not there, and that no line of retention names, was removed. A directory that
-is being written to is read on until what was seen of each chain has been reached.
+is being written to is read on until what was seen of each chain has been reached. One without any chain is not intact:
+a saltgate begins a chain when it starts, so all that was there is gone, or it is another directory.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from observability.audit.facts import Facts, Finding, Findings
 from observability.audit.files import listed, undisturbed
 
 _READINGS: Final = 20
+NO_AUDIT: Final = (
+    "there is no audit here: the directory has no file of a chain, and a saltgate begins one when it starts"
+)
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -89,6 +93,8 @@ class _Reading:
 
     def verdict(self, ends: Sequence[Finding]) -> Verdict:
         faults = [*self._findings.faults, *ends]
+        if not self._chains:
+            faults.append(Finding("fault", NO_AUDIT))
         faults += [
             Finding("fault", f"no line has the MAC {mac}: what ended with it is missing")
             for mac in sorted(self._wanted - self._facts.removed_macs)

@@ -20,7 +20,7 @@ import structlog
 from observability.audit.entries import content, request_entry
 from observability.audit.files import JOURNAL_SUFFIX, alone, make_directory, mark_ended
 from observability.audit.gap import AuditGap, Gap
-from observability.audit.housekeeping import CHAIN_WITNESS, ChainWitness, Witness, outlived
+from observability.audit.housekeeping import CHAIN_WITNESS, ChainWitness, outlived
 from observability.audit.journal import Journal
 from observability.audit.recovery import GROUP_LINES, Journals, remains
 from observability.audit.segments import Chain, Damaged
@@ -292,7 +292,6 @@ class House:
         self._chain = writer.chain
         self._writing = writing
         self._wall_ns = wall_ns
-        self._witness = Witness(self._chain.directory, self._chain.name)
         self._at = self._retention_at = 0.0
         self._told_seq = 0
 
@@ -323,9 +322,11 @@ class House:
                 _log.warning("audit.recovered", chain=found.chain, requests=found.requests)
 
     def _see_others(self) -> None:
-        heads = self._witness.heads()
+        witness = self._chain.witness
+        heads = witness.heads()
         if heads:
             self._writer.say([content(ChainWitness(event=CHAIN_WITNESS, heads=heads), self._wall_ns())])
+            witness.told(heads)
 
     def _tell(self) -> None:
         if self._chain.head.seq != self._told_seq:

@@ -15,13 +15,16 @@ from typing import Final
 import msgspec
 
 from config.faults import printable
+from observability.audit.files import listed
 from observability.audit.reading import Doubtful, lines
 from observability.audit.subjects import pseudonym
+from observability.audit.verifying import NO_AUDIT
 from observability.names import OPERATIONS_WITHOUT_USAGE
 from proxy.cli.audit_place import Place, WrongPlace
 from proxy.cli.directory_show import table
 
 _AGO: Final = re.compile(r"([0-9]{1,6})([mhd])", re.ASCII)
+_COUNT: Final = re.compile("[1-9][0-9]{0,8}", re.ASCII)
 _MINUTES: Final = {"m": 1, "h": 60, "d": 24 * 60}
 
 
@@ -66,20 +69,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--subject", metavar="SUBJECT", help="a person, as the issuer names him: what he did or had done"
     )
     parser.add_argument("--issuer", metavar="ISSUER", help="whose people he belongs to; by default all of [[issuers]]")
-    parser.add_argument("--limit", type=int, metavar="NUMBER", help="only the last so many")
+    parser.add_argument("--limit", type=_count, metavar="NUMBER", help="only the last so many")
     parser.add_argument("--sum", action="store_true", help="the tokens of each workspace, project and model together")
 
 
 def run(arguments: argparse.Namespace, place: Place) -> int:
     """Raises WrongPlace, and OSError where the directory cannot be read."""
     asked = _asked(arguments, place)
+    if not listed(place.directory).chains:
+        sys.stderr.write(f"saltgate: {printable(str(place.directory))}: {NO_AUDIT}\n")
+        return 1
     doubtful = Doubtful()
     read = lines(place.directory, place.keys, doubtful, since=asked.since, until=asked.until)
     found: Iterator[tuple[Shown, bytes]] = (
         (one, written) for written in read if asked.fits(one := msgspec.json.decode(written, type=Shown))
     )
     if arguments.limit is not None:
-        found = iter(deque(found, maxlen=max(arguments.limit, 0)))
+        found = iter(deque(found, maxlen=arguments.limit))
     if arguments.sum:
         _sum(found, as_json=arguments.json)
     else:
@@ -92,6 +98,13 @@ def run(arguments: argparse.Namespace, place: Place) -> int:
         )
         return 1
     return 0
+
+
+def _count(written: str) -> int:
+    """Raises ArgumentTypeError."""
+    if _COUNT.fullmatch(written) is None:
+        raise argparse.ArgumentTypeError("write a number of lines, 1 at least")
+    return int(written)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from config.settings import Settings
 from observability.audit.acts import Acts, NoActs, Told, Unaccountable, named, told_twice
 from observability.audit.entries import Act, content
 from observability.audit.files import chain_name, make_directory, mark_ended
-from observability.audit.housekeeping import Witness
+from observability.audit.gap import Gap
 from observability.audit.segments import Chain, Origin
 from observability.audit.start import first_key
 from observability.audit.subjects import Names
@@ -43,6 +43,7 @@ class CommandAudit:
         key = first_key(settings.audit)
         now = time.time_ns()
         name = chain_name("command", now / 1e9, secrets.token_bytes(6))
+        self._why = ""
         self._names = Names(key, settings.audit.subjects)
         self._refuses = settings.audit.on_failure == "refuse"
         self._directory = directory
@@ -54,16 +55,17 @@ class CommandAudit:
             command=command,
             account=_account(),
         )
-        witness = Witness(directory, name)
-        self._chain = Chain(directory, name, key, origin, wall_ns=time.time_ns, others=witness.heads)
+        self._gap = Gap(time.time_ns)
+        self._chain = Chain(directory, name, key, origin, wall_ns=time.time_ns)
 
     def acting(self, act: Act) -> AbstractAsyncContextManager[Told]:
         return told_twice(named(act, self._names), secrets.token_hex(6), self._before, self._after)
 
     def close(self) -> None:
-        if not self._chain.head.seq:
+        if not self._chain.head.seq and not self._gap.is_open:
             return
         with suppress(OSError):  # whoever opens an audit here next says how it ended
+            self._write()
             self._chain.close()
             mark_ended(self._directory, self._chain.name)
 
@@ -75,19 +77,28 @@ class CommandAudit:
             why = f"the audit in {self._directory} cannot be written ({error.strerror or error})"
             if self._refuses:
                 raise Unaccountable(f"{why}, so nothing was changed") from error
-            _warn(f"{why}: this is done and stands nowhere")
+            self._gap.add()
+            self._why = why
+            _warn(f"{why}: this is done, and the audit does not say that it was begun")
 
     def _after(self, act: Act) -> None:
         try:
             self._write(act)
         except OSError as error:
-            _warn(
-                f"the audit in {self._directory} cannot be written any more ({error.strerror or error}); "
-                "it says that this was begun, and not how it ended"
-            )
+            why = f"the audit in {self._directory} cannot be written ({error.strerror or error})"
+            if self._gap.is_open:
+                _warn(f"{why}: this ended as {act.state}, and the audit says nothing of it: keep this message")
+            else:
+                _warn(f"{why}: it says that this was begun, and not that it ended as {act.state}")
 
-    def _write(self, act: Act) -> None:
-        self._chain.append([content(act, time.time_ns())])
+    def _write(self, *told: Act) -> None:
+        """Behind what was lost before. Raises OSError."""
+        now, gap = time.time_ns(), self._gap.line(self._why)
+        lines = [*told] if gap is None else [gap, *told]
+        if lines:
+            self._chain.append([content(line, now) for line in lines])
+        if gap is not None:
+            self._gap.told(gap)
 
 
 def _account() -> str:

@@ -12,6 +12,7 @@ import pytest
 from observability.audit.chain import NOTHING, ChainKey, chain_key, sealed
 from observability.audit.files import listed
 from observability.audit.housekeeping import Witness
+from observability.audit.verifying import NO_AUDIT
 from tests.observability.audit.writing import (
     audit,
     faults,
@@ -129,6 +130,91 @@ def test_a_chain_that_another_one_has_seen_cannot_be_removed_as_a_whole(director
     assert faults(directory) == [f"None:None: chain {first} is missing: another chain has seen its line {last}"]
 
 
+@pytest.mark.parametrize("removed", [0, 1, 2])
+def test_a_whole_chain_of_some_that_end_together_at_once_cannot_be_removed(tmp_path: Path, removed: int) -> None:
+    place = tmp_path / "audit"
+    with audit(place) as one, audit(place) as two, audit(place) as three:
+        chains = [each.chain for each in (one, two, three)]
+        for each in (one, two, three):
+            request(each)
+            settled(each)
+    assert verdict(place).intact, verdict(place).faults
+    for path in place.glob(f"{chains[removed]}.*"):
+        path.unlink()
+    found = faults(place)
+    assert len(found) == 1
+    assert found[0].startswith(f"None:None: chain {chains[removed]} is missing: another chain has seen its line ")
+
+
+def test_who_begins_and_who_ends_tells_where_others_are(tmp_path: Path) -> None:
+    place = tmp_path / "audit"
+    with audit(place) as one:
+        request(one)
+    with audit(place) as two, audit(place) as three:
+        request(three)
+        settled(three)
+    told = {(line["chain"], line["event"]): line.get("heads", []) for line in written(place)}
+    ends = {line["chain"]: {name: line[name] for name in ("chain", "seq", "mac")} for line in written(place)}
+    assert told[one.chain, "chain.opened"] == told[one.chain, "chain.closed"] == []
+    assert told[two.chain, "chain.opened"] == [ends[one.chain]]
+    assert ends[one.chain] in told[three.chain, "chain.opened"]
+    assert told[two.chain, "chain.closed"] == [ends[three.chain]]  # which ended before it
+    tellings = [line for line in written(place) if ends[one.chain] in line.get("heads", [])]
+    assert [(line["chain"], line["event"]) for line in tellings] == [
+        (two.chain, "chain.opened"),  # and what has not moved is not told again
+        (three.chain, "chain.opened"),
+    ]
+
+
+def test_what_could_not_be_told_of_others_is_told_the_next_time(directory: Path) -> None:
+    witness = Witness(directory, "none")
+    first = witness.heads()
+    assert len(first) == 2
+    assert witness.heads() == first  # nobody has said that it is on disk
+    witness.told(first)
+    assert witness.heads() == ()
+
+
+def test_a_directory_without_any_chain_is_not_intact(directory: Path) -> None:
+    for path in directory.iterdir():
+        path.unlink()
+    assert [fault.partition(":")[2] for fault in faults(directory)] == [f"None: {NO_AUDIT}"]
+    (directory / "README").write_text("mine")
+    assert not verdict(directory).intact
+
+
+def test_another_writing_of_the_same_line_is_found(directory: Path) -> None:
+    for path in files(directory):
+        lines = lines_of(path)
+        for number, line in enumerate(lines):
+            signed, _, mac = line.rpartition(b',"mac":"')
+            head = json.loads(line)
+            others = {
+                signed + b',"mac":"' + mac[:64].upper() + mac[64:],
+                signed + b',"mac": "' + mac,
+                line.replace(b'"v":1,', b'"v":1, ', 1),
+                line.replace(b'"v":1,', b'"v":01,', 1),
+                line.replace(b'"seq":%d,' % head["seq"], b'"seq":%d.0,' % head["seq"], 1),
+                line.replace(b'"event":"c', b'"event":"\\u0063', 1),
+                b" " + line,
+                line[:-1] + b" \n",
+                line[:-1] + b"\r\n",
+            } - {line}
+            for other in others:
+                path.write_bytes(b"".join([*lines[:number], other, *lines[number + 1 :]]))
+                assert not verdict(directory).intact, other
+        path.write_bytes(b"".join(lines))
+    assert verdict(directory).intact
+
+
+def test_a_mac_in_capitals_is_one_changed_line(directory: Path) -> None:
+    path = files(directory)[0]
+    lines = lines_of(path)
+    signed, _, mac = lines[1].rpartition(b',"mac":"')
+    path.write_bytes(b"".join([lines[0], signed, b',"mac":"', mac[:64].upper(), mac[64:], *lines[2:]]))
+    assert faults(directory) == [f"{path.name}:2: was changed, or is not what was written here"]
+
+
 def test_a_directory_put_back_to_an_earlier_moment_is_found_by_a_mac_that_the_log_told(directory: Path) -> None:
     before = directory.with_name("before")
     shutil.copytree(directory, before)
@@ -201,6 +287,7 @@ def test_a_forged_line_of_retention_removes_nothing(directory: Path) -> None:
     line, _ = sealed(OTHER_KEY, before, chain, len(lines) + 1, json.dumps(forged).encode())
     last_file.write_bytes(b"".join([*lines, line]))
     segment.path.unlink()
+    assert "removed by retention" not in " ".join(note.message for note in verdict(directory).notes)
     found = " ".join(faults(directory))
     assert "stands behind the end of its segment" in found
     assert "what is before it is missing, and retention did not remove it" in found

@@ -226,3 +226,22 @@ def test_the_program_of_the_page_verifies_and_finds_what_is_changed(auditor: Aud
     for changed in (whole.replace(b"event", b"Event", 1), b"".join(lines_of(path)[:-1])):
         path.write_bytes(changed)
         assert subprocess.run(command, check=False, capture_output=True).returncode == 1
+
+
+@pytest.mark.parametrize("action", ["verify", "show"])
+def test_where_there_is_no_audit_nothing_is_called_good(auditor: Auditor, action: str) -> None:
+    for path in auditor.directory.iterdir():
+        path.unlink()
+    for more in ((), ("--json",), ("--sum",) if action == "show" else ("--head", "0" * 64)):
+        answer = auditor.runs(action, *more)
+        assert answer.code == 1
+        assert "there is no audit here" in answer.out + answer.err
+    document = json.loads(auditor.runs("verify", "--json").out)
+    assert (document["intact"], document["chains"]) == (False, 0)
+
+
+@pytest.mark.parametrize("number", ["-1", "0", "1.5", "", "\u0661", "1_0", "+1"])
+def test_a_limit_that_is_no_number_of_lines_is_refused(auditor: Auditor, number: str) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        auditor.runs("show", f"--limit={number}")
+    assert stopped.value.code == 2

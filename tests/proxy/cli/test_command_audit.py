@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
+from config.load import load
 from observability.audit.chain import ChainKey, chain_key
+from observability.audit.entries import Act
 from observability.audit.subjects import pseudonym
 from observability.audit.verifying import verify
 from proxy.cli import audit
+from proxy.cli.command_audit import command_audit
 from tests.observability.audit.writing import written
 from tests.proxy.cli.place import ISSUER, Place
 
@@ -126,5 +129,29 @@ def test_a_policy_to_go_on_does_it_and_says_so(audited: Place) -> None:
     away.rename(audited.folder / "kept")
     away.write_text("in the way")
     answer = audited.directory("grant", "acme/apollo", "user:bob")
-    assert (answer.code, "stands nowhere" in answer.err) == (0, True)
+    assert answer.code == 0
+    first, last_words = (line for line in answer.err.splitlines() if "warning" in line)
+    assert first.endswith(": this is done, and the audit does not say that it was begun")
+    assert last_words.endswith(": this ended as done, and the audit says nothing of it: keep this message")
     assert "user:bob" in audited.directory("export").out
+
+
+async def test_what_a_command_could_not_write_it_tells_as_soon_as_it_can(
+    audited: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    audited.configure()
+    with_audit(audited, 'on_failure = "continue"\n')
+    away, kept = audited.folder / "audit", audited.folder / "kept"
+    away.rename(kept)
+    away.write_text("in the way")
+    settings = load(audited.configuration, {}).settings
+    with command_audit(settings, ("directory", "grant")) as told:
+        async with told.acting(Act(event="directory.granted", group="ops")):
+            away.unlink()
+            kept.rename(away)
+    lines = [line for line in written(away) if line.get("event") in ("audit.gap", "directory.granted")]
+    gap, done = lines[-2:]
+    assert (gap["event"], gap["lost"], done["state"]) == ("audit.gap", 1, "done")
+    assert "Not a directory" in gap["why"] or "File exists" in gap["why"]
+    assert verify(away, {"a1": KEY}).faults == ()
+    assert "does not say that it was begun" in capsys.readouterr().err
