@@ -38,12 +38,16 @@ def read_usage(operation: Operation, body: bytes) -> Usage | None:
     return None if usage is UNSET else usage_of(operation, usage)
 
 
-def usage_of(operation: Operation, member: bytes) -> Usage | None:
-    """The usage in an answer's or event's `usage` member."""
+def usage_of(operation: Operation, member: bytes, begun: Usage | None = None) -> Usage | None:
+    """The usage in an answer's or event's `usage` member; None where it does not tell the prompt. What a member of
+    /v1/messages leaves out is as `begun`, which the stream told before: its last event need not repeat what its first
+    one told (platform.claude.com/docs/en/build-with-claude/streaming).
+    """
     try:
-        return _READERS[operation].decode(member).usage()
+        told = _READERS[operation].decode(member)
     except (msgspec.DecodeError, RecursionError):
         return None
+    return told.usage(begun) if isinstance(told, _MessagesUsage) else told.usage()
 
 
 class UnreadableAnswer(Exception):  # noqa: N818 - a state of what an engine sent
@@ -105,33 +109,37 @@ def _without(members: dict[str, Raw], hidden: Mapping[str, str]) -> dict[str, Ra
 def hide_reuse(operation: Operation, member: bytes) -> bytes | None:
     """The `usage` member without reuse; None where it tells none already.
 
-    /v1/responses demands the count, so it is 0 there. On /v1/messages `input_tokens` is then the whole prompt, which it
-    otherwise tells only together with what was reused (vllm/entrypoints/anthropic/serving.py, _build_anthropic_usage).
+    Each member that tells reuse in one of the protocols goes, whatever else is there. /v1/responses demands the count,
+    so it is 0 there. On /v1/messages `input_tokens` is then the whole prompt, which it otherwise tells only together
+    with what was reused (vllm/entrypoints/anthropic/serving.py, _build_anthropic_usage); where that cannot be counted,
+    it goes as well.
     """
     try:
         members = _MEMBERS.decode(member)
     except (msgspec.DecodeError, RecursionError):
-        return None if member == b"null" else b"null"  # what cannot be read tells nothing then
-    telling = [name for name in _TELLS_REUSE[operation] if name in members and bytes(members[name]) != b"null"]
+        return None if bytes(member) == b"null" else b"null"  # what cannot be read tells nothing then
+    telling = [name for name in _TELLS_REUSE if name in members and bytes(members[name]) != b"null"]
     if not telling:
         return None
     kept = {name: raw for name, raw in members.items() if name not in telling}
     if operation is Operation.RESPONSES:
         kept["input_tokens_details"] = _NOTHING_REUSED
-    if operation is Operation.MESSAGES:
+    if operation is Operation.MESSAGES and "input_tokens" in kept:
         usage = usage_of(operation, member)
-        if usage is not None:
+        if usage is None:
+            del kept["input_tokens"]
+        else:
             kept["input_tokens"] = Raw(b"%d" % usage.prompt)
     return _ENCODER.encode(kept)
 
 
-_TELLS_REUSE: Final[Mapping[Operation, tuple[str, ...]]] = {
-    Operation.CHAT: ("prompt_tokens_details",),
-    Operation.COMPLETIONS: ("prompt_tokens_details",),
-    Operation.EMBEDDINGS: ("prompt_tokens_details",),
-    Operation.RESPONSES: ("input_tokens_details",),
-    Operation.MESSAGES: ("cache_read_input_tokens", "cache_creation_input_tokens"),
-}
+_TELLS_REUSE: Final = (
+    "prompt_tokens_details",
+    "input_tokens_details",
+    "cache_read_input_tokens",
+    "cache_creation_input_tokens",
+    "cache_creation",
+)
 _NOTHING_REUSED: Final = Raw(b'{"cached_tokens":0,"cache_write_tokens":0}')
 
 
@@ -204,14 +212,20 @@ class _ResponsesUsage(Struct):
 class _MessagesUsage(Struct):
     """vllm/entrypoints/anthropic/protocol.py, AnthropicUsage: `input_tokens` leaves out what the cache gave or took."""
 
-    input_tokens: int
+    input_tokens: int | None = None
     output_tokens: int | None = None
     cache_read_input_tokens: int | None = None
     cache_creation_input_tokens: int | None = None
 
-    def usage(self) -> Usage:
-        prompt = self.input_tokens + (self.cache_read_input_tokens or 0) + (self.cache_creation_input_tokens or 0)
-        return Usage(prompt, self.cache_read_input_tokens, self.output_tokens, self.cache_creation_input_tokens)
+    def usage(self, begun: Usage | None) -> Usage | None:
+        computed, reused, written = self.input_tokens, self.cache_read_input_tokens, self.cache_creation_input_tokens
+        output = self.output_tokens
+        if begun is not None:
+            computed = begun.prompt - (begun.reused or 0) - (begun.cache_written or 0) if computed is None else computed
+            reused = begun.reused if reused is None else reused
+            written = begun.cache_written if written is None else written
+            output = begun.output if output is None else output
+        return None if computed is None else Usage(computed + (reused or 0) + (written or 0), reused, output, written)
 
 
 _ANSWER: Final = msgspec.json.Decoder(_Answer)

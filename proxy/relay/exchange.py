@@ -46,6 +46,7 @@ class End(Enum):
     DRAINED = "drained"
     REVOKED = "revoked"
     SALT_SEEN = "salt_seen"
+    TOO_LONG = "too_long"  # an event that may tell what is hidden is too long to look at
 
     __hash__ = object.__hash__  # as `Operation`
 
@@ -277,8 +278,8 @@ class Exchange:
             return
         received_ns = time.monotonic_ns()
         forward = observer.feed(data)
-        if observer.salt_seen:
-            self._withhold()
+        if observer.withheld:
+            self._withhold(observer, forward)
             return
         self._answer.body(forward, more=self._leg is not None and self._leg.more)
         tokens = observer.token_events
@@ -320,8 +321,8 @@ class Exchange:
         """Forward what was still held back. False where it must not be."""
         received_ns = time.monotonic_ns()
         rest = observer.finish()
-        if observer.salt_seen:
-            self._withhold()
+        if observer.withheld:
+            self._withhold(observer, rest)
             return False
         if rest:
             self._answer.body(rest, more=True)
@@ -329,8 +330,13 @@ class Exchange:
             self._note_tokens(observer, self._rhythm, received_ns)
         return True
 
-    def _withhold(self) -> None:
-        self.cut(End.SALT_SEEN, EngineFailed("The engine's answer was withheld. The operator has been told."))
+    def _withhold(self, observer: Observer, before: bytes) -> None:
+        """Give only what came before, and end."""
+        self._answer.body(before)
+        if observer.salt_seen:
+            self.cut(End.SALT_SEEN, EngineFailed("The engine's answer was withheld. The operator has been told."))
+        else:
+            self.cut(End.TOO_LONG, EngineFailed("The engine's answer has too long an event. Ask for a shorter one."))
 
     def _end_stream(self, observer: Observer, ending: Ending) -> End:
         """Whole is what has the protocol's last event; how the engine then ended its body tells the client nothing."""

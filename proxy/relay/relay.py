@@ -319,6 +319,7 @@ _STREAM_OUTCOMES: Final[dict[End, tuple[Outcome, str | None]]] = {
     End.CLIENT_GONE: ("client_gone", None),
     End.DRAINED: ("drained", "drained"),
     End.SALT_SEEN: ("truncated", "salt_in_answer"),
+    End.TOO_LONG: ("truncated", "event_too_long"),
 }
 
 

@@ -1,8 +1,12 @@
 """Watching a stream of server-sent events on its way to the client (WHATWG HTML, section 9.2).
 
-The bytes leave as they came and when they came, with three exceptions. While something has to be hidden, whole events
-leave and an event's beginning waits for its end: nobody can use half an event. Bytes that may be the beginning of the
-salt, or of its last characters, wait for the next ones. And an event that nobody but the gate asked for is left out.
+Whole events leave, byte by byte as they came and as soon as they are whole. An event's beginning waits for its end:
+nobody can use half an event, and where the engine dies within one, the protocol's error event must not stand behind it.
+Bytes that may be the beginning of the salt, or of its last characters, wait for the next ones. An event that nobody but
+the gate asked for is left out, and one that would tell a reuse that must not be told is rewritten.
+
+What waits is bounded: an event longer than MAX_EVENT_BYTES is relayed as it comes, without a look at it. Where it could
+tell what must not be told, nothing is given from there on.
 """
 
 from __future__ import annotations
@@ -19,9 +23,8 @@ from proxy.engines.profile import Operation
 from proxy.engines.usage import Usage, hide_reuse, usage_of
 from proxy.isolation.salt import Salt
 
-MAX_EVENT_BYTES: Final = 64 * 1024
 # The last event of /v1/responses repeats the whole answer, the instructions and the tools, and only it tells the usage.
-MAX_LAST_EVENT_BYTES: Final = 4 * 1024 * 1024
+MAX_EVENT_BYTES: Final = 4 * 1024 * 1024
 
 # Two line ends in a row. Atomic, so that the two bytes of one CRLF are never taken for two line ends.
 _BORDER: Final = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
@@ -82,12 +85,19 @@ class _Response(msgspec.Struct, gc=False):
     usage: Raw | UnsetType = UNSET
 
 
+class _Item(msgspec.Struct, gc=False):
+    type: str = ""
+    name: str | None = None
+
+
 class _ResponsesEvent(msgspec.Struct, gc=False):
     type: str = ""
     sequence_number: int | None = None
     delta: Raw | UnsetType = UNSET
+    item: _Item | None = None
     response: _Response | None = None
     error: Raw | UnsetType = UNSET
+    usage: Raw | UnsetType = UNSET
 
 
 class _MessagesDelta(msgspec.Struct, gc=False):
@@ -102,9 +112,17 @@ class _Message(msgspec.Struct, gc=False):
     usage: Raw | UnsetType = UNSET
 
 
+class _Block(msgspec.Struct, gc=False):
+    type: str = ""
+    name: str | None = None
+    text: str | None = None
+    thinking: str | None = None
+
+
 class _MessagesEvent(msgspec.Struct, gc=False):
     type: str = ""
     delta: _MessagesDelta | None = None
+    content_block: _Block | None = None
     message: _Message | None = None
     usage: Raw | UnsetType = UNSET
 
@@ -124,6 +142,7 @@ _RESPONSES_TOKENS: Final[Mapping[str, TokenKind]] = {
     "response.function_call_arguments.delta": "tool_call",
     "response.custom_tool_call_input.delta": "tool_call",
 }
+_HOLD_USAGE: Final = frozenset({"response", "message"})  # members of an event that have a `usage` of their own
 _RESPONSES_ENDS: Final = frozenset({"response.completed", "response.incomplete", "response.failed"})
 
 
@@ -131,14 +150,15 @@ class Observer:
     """One stream's observer. Feed it what the engine sends, forward what it gives back, and read what it saw.
 
     `first_token` is the kind of the first event that bears a token: "content", "reasoning", "tool_call" or "refusal";
-    an event with a role only, an empty one, a comment or usage bears none. `token_events` counts those that do,
-    `events` all that carry data or were too long to look at. `visible`: one of them held something that a person sees,
-    which reasoning is not. `usage` is the latest that was told. `complete`: the
-    protocol's last event was seen.
+    an event with a role only, an empty one, a comment or usage bears none. One that is too long to look at is taken for
+    one of "content", but not the last of /v1/responses. `token_events` counts those that do, `events` all that carry
+    data or were too long to look at. `visible`: one of them held something that a person sees, which reasoning is not.
+    `usage` is the latest that was told. `complete`: the protocol's last event was seen.
     `failed`: an error was told in the stream. `unobserved`: some event was too long to look at, or no JSON; it was
-    relayed all the same. `salt_seen`: the engine sent the salt; nothing from there on is given back. `at_border`: what
-    was given back ends with a whole event, so one of the gate's own may follow; `sequence_number` is the number that
-    /v1/responses would give it.
+    relayed all the same. `withheld`: nothing is given back from there on, because the engine sent the salt
+    (`salt_seen`), or an event too long to be looked at, which could tell a reuse that must not be told. `at_border`:
+    what was given back ends with a whole event, so one of the gate's own may follow; `sequence_number` is the number
+    that /v1/responses would give it.
     """
 
     __slots__ = (
@@ -147,11 +167,9 @@ class Observer:
         "_blind_end",
         "_ended_within",
         "_hide_usage",
-        "_hiding",
         "_last_dropped",
         "_look",
         "_marks",
-        "_muted",
         "_operation",
         "_sent",
         "_show_reuse",
@@ -169,6 +187,7 @@ class Observer:
         "unobserved",
         "usage",
         "visible",
+        "withheld",
     )
 
     def __init__(self, operation: Operation, *, hide_usage: bool, show_reuse: bool, salt: Salt) -> None:
@@ -176,15 +195,13 @@ class Observer:
         self._look = _LOOKS.get(operation, Observer._look_at_chunk)
         self._hide_usage = hide_usage
         self._show_reuse = show_reuse
-        self._hiding = hide_usage or not show_reuse
         self._marks = salt.marks
         self._suspect = b""  # the end of what was read, where it may be the beginning of a mark
         self._tail = bytearray()  # an event's beginning
-        self._sent = 0  # how much of `_tail` was given back already, while hiding
+        self._sent = 0  # how much of `_tail` was given back already, of an event that is too long
         self._blind = False  # `_tail` is the end of an event that is too long to be looked at
         self._blind_end: bytes | None = None  # and it is the protocol's last one, of this kind
         self._ended_within = False  # the stream is over, and its last event has no end
-        self._muted = False  # and it would tell what is hidden, so it is not given back
         self._after_cr = False  # the last event ended with CR: a LF now belongs to it
         self._last_dropped = False
         self.first_token: TokenKind | None = None
@@ -198,11 +215,12 @@ class Observer:
         self.failed = False
         self.unobserved = False
         self.salt_seen = False
+        self.withheld = False
         self.sequence_number = 0
 
     @property
     def at_border(self) -> bool:
-        return not (self._blind or self._ended_within) and (self._hiding or not self._tail)
+        return not (self._blind or self._ended_within)
 
     def feed(self, data: bytes) -> bytes:
         """What to forward now."""
@@ -213,7 +231,7 @@ class Observer:
             or self._tail
             or self._suspect
             or self._after_cr
-            or self.salt_seen
+            or self.withheld
             or data.find(beginning) >= 0
             or data.find(end) >= 0
         ):
@@ -227,22 +245,17 @@ class Observer:
         return data if instead is None else _with_others(events, instead)
 
     def _feed_any(self, data: bytes) -> bytes:
-        data = self._without_salt(data)
-        if not data:
+        if self.withheld:
             return b""
-        seen = self._events(data)
-        return seen if self._hiding else data
+        data = self._without_salt(data)
+        return self._events(data) if data else b""
 
     def finish(self) -> bytes:
         """What to forward at the end of the engine's answer. An event that was cut off is not completed by it."""
-        if self.salt_seen:
+        if self.withheld:
             return b""
         data, self._suspect = self._suspect, b""
         seen = self._events(data) if data else b""
-        if not self._hiding:
-            self._ended_within = bool(self._tail)
-            self._look_at_rest()
-            return data
         rest = self._look_at_rest()
         self._ended_within = bool(rest)
         return seen + rest
@@ -250,13 +263,13 @@ class Observer:
     # The salt.
 
     def _without_salt(self, data: bytes) -> bytes:
-        """The data, less an end where a mark of the salt may begin; nothing once one was seen."""
+        """The data, less an end where a mark of the salt may begin; nothing where one is."""
         if self._suspect:
             data = self._suspect + data
             self._suspect = b""
         beginning, end = self._marks
-        if self.salt_seen or beginning in data or end in data:
-            self.salt_seen = True
+        if data.find(beginning) >= 0 or data.find(end) >= 0:
+            self.salt_seen = self.withheld = True
             return b""
         if data.endswith(b"\n"):  # as nearly every read ends, and no mark begins
             return data
@@ -279,7 +292,7 @@ class Observer:
         tail = self._tail
         begin, search_from = 0, max(0, len(tail) - _BORDER_BYTES + 1)
         tail += data
-        border_end = _border_end if b"\r" in tail else _plain_border_end
+        border_end = _plain_border_end if tail.find(_CR, search_from) < 0 else _border_end
         while end := border_end(tail, search_from):
             given.append(self._event(bytes(tail[begin:end])))
             begin = search_from = end
@@ -298,11 +311,10 @@ class Observer:
         return event if instead is None else instead[0]
 
     def _event_unseen(self, event: bytes) -> bytes:
-        given = b"" if self._muted else event[self._sent :]
-        self.events += 1
-        self.complete |= self._blind_end is not None and not self._muted
+        given = event[self._sent :]
+        self.complete |= self._blind_end is not None
         self.failed |= self._blind_end == b"failed"
-        self._blind = self._muted = False
+        self._blind = self._last_dropped = False
         self._sent = 0
         return given
 
@@ -310,25 +322,26 @@ class Observer:
         """What to give back of an event that has no end yet: nothing, until it is too long to wait for."""
         tail = self._tail
         if not self._blind:
-            if len(tail) <= self._most_bytes():
+            if len(tail) <= MAX_EVENT_BYTES:
                 return b""
             self._look_away()
-        given = b"" if self._muted else bytes(tail[self._sent :])
+        given = b"" if self.withheld else bytes(tail[self._sent :])
         del tail[: -_BORDER_BYTES + 1]
         self._sent = len(tail)
         return given
 
-    def _most_bytes(self) -> int:
-        if len(self._tail) > MAX_EVENT_BYTES and self._last_event() is not None:
-            return MAX_LAST_EVENT_BYTES
-        return MAX_EVENT_BYTES
-
     def _look_away(self) -> None:
-        """Give the event up. Its name still tells whether it is the last one, and so would tell the usage."""
-        self._blind = self.unobserved = True
+        """Give the event up. Its name still tells whether it is the last one."""
+        self.events += 1
+        self.unobserved = True
+        if not self._show_reuse:
+            self.withheld = True
+            return
+        self._blind = True
         self._sent = 0
         self._blind_end = self._last_event()
-        self._muted = self._blind_end is not None and not self._show_reuse
+        if self._blind_end is None:
+            self._note_token("content")
 
     def _last_event(self) -> bytes | None:
         """How the answer ends, where the event that has begun is the protocol's last one, by its name."""
@@ -336,7 +349,7 @@ class Observer:
         return named[1] if named is not None else None
 
     def _look_at_rest(self) -> bytes:
-        """The last event, where the stream ended without its blank line. While hiding, a piece of one is left out."""
+        """The last event, where the stream ended without its blank line. A piece of one is left out."""
         rest, self._tail = bytes(self._tail), bytearray()
         if self._blind:
             return b""
@@ -398,9 +411,9 @@ class Observer:
         if not isinstance(chunk.usage, Raw) or not _is_told(chunk.usage):
             return None
         self.usage = usage_of(self._operation, chunk.usage) or self.usage
-        if self._hide_usage and chunk.choices == [] and not failed:
+        if self._hide_usage and not chunk.choices and not failed:
             return _WITHHELD
-        return self._without_reuse(event, payload, ())
+        return self._without_reuse(event, payload)
 
     def _look_at_response(self, event: bytes, payload: bytes) -> bytes | None:
         told = _RESPONSES_EVENT.decode(payload)
@@ -409,50 +422,54 @@ class Observer:
         if isinstance(told.delta, Raw):
             if told.type in _RESPONSES_TOKENS and bytes(told.delta) != b'""':
                 self._note_token(_RESPONSES_TOKENS[told.type])
+        elif told.type == "response.output_item.added":
+            self._note_token(_item_token(told.item))
+        else:
+            self.complete |= told.type in _RESPONSES_ENDS
+            self.failed |= told.type in ("error", "response.failed") or _is_told(told.error)
+        if told.response is not None:
+            self._note_response(told.type, told.response)
+        elif told.usage is UNSET:  # nearly every event
             return None
-        self.complete |= told.type in _RESPONSES_ENDS
-        self.failed |= told.type in ("error", "response.failed") or _is_told(told.error)
-        response = told.response
-        if response is None:
-            return None
+        return self._without_reuse(event, payload)
+
+    def _note_response(self, kind: str, response: _Response) -> None:
         self.response_id = response.id or self.response_id
-        if told.type in _RESPONSES_ENDS:
+        if kind in _RESPONSES_ENDS:
             details = response.incomplete_details
             self.finish_reason = details.reason if details is not None and details.reason else response.status
-        if not isinstance(response.usage, Raw) or not _is_told(response.usage):
-            return None
-        self.usage = usage_of(self._operation, response.usage) or self.usage
-        return self._without_reuse(event, payload, ("response",))
+        if isinstance(response.usage, Raw):
+            self.usage = usage_of(self._operation, response.usage) or self.usage
 
     def _look_at_message(self, event: bytes, payload: bytes) -> bytes | None:
         told = _MESSAGES_EVENT.decode(payload)
         match told.type:
             case "content_block_delta":
                 self._note_token(_messages_token(told.delta))
+            case "content_block_start":
+                self._note_token(_block_token(told.content_block))
             case "message_stop":
                 self.complete = True
             case "error":
                 self.failed = True
             case "message_start" if told.message is not None:
                 self.response_id = told.message.id
-                return self._note_messages_usage(event, payload, told.message.usage, ("message",))
+                self._note_first_usage(told.message.usage)
             case "message_delta":
                 if told.delta is not None:
                     self.finish_reason = told.delta.stop_reason or self.finish_reason
-                return self._note_messages_usage(event, payload, told.usage, ())
+                if isinstance(told.usage, Raw):
+                    self.usage = usage_of(self._operation, told.usage, self.usage) or self.usage
             case _:
                 pass
-        return None
-
-    def _note_messages_usage(
-        self, event: bytes, payload: bytes, member: Raw | UnsetType, path: tuple[str, ...]
-    ) -> bytes | None:
-        usage = usage_of(self._operation, member) if isinstance(member, Raw) else None
-        if usage is None:
+        if told.message is None and told.usage is UNSET:  # nearly every event
             return None
-        # The first event counts no output yet, which is not an output of none.
-        self.usage = Usage(usage.prompt, usage.reused, None) if path else usage
-        return self._without_reuse(event, payload, path)
+        return self._without_reuse(event, payload)
+
+    def _note_first_usage(self, member: Raw | UnsetType) -> None:
+        usage = usage_of(self._operation, member) if isinstance(member, Raw) else None
+        if usage is not None:  # it counts no output yet, which is not an output of none
+            self.usage = Usage(usage.prompt, usage.reused, None, usage.cache_written)
 
     def _note_token(self, token: TokenKind | None) -> None:
         if token is not None:
@@ -462,21 +479,18 @@ class Observer:
                 if self.first_token is None:
                     self.first_token = token
 
-    def _without_reuse(self, event: bytes, payload: bytes, path: tuple[str, ...]) -> bytes | None:
-        """The event with its `usage`, found under `path`, telling no reuse; None where it may be told or is not."""
+    def _without_reuse(self, event: bytes, payload: bytes) -> bytes | None:
+        """The event telling no reuse, wherever its protocol has a `usage`; None where it may be told or is not."""
         if self._show_reuse:
             return None
-        levels = [_MEMBERS.decode(payload)]
-        for name in path:
-            levels.append(_MEMBERS.decode(levels[-1][name]))
-        usage = hide_reuse(self._operation, levels[-1]["usage"])
-        if usage is None:
-            return None
-        levels[-1]["usage"] = Raw(usage)
-        for name in reversed(path):
-            inner = levels.pop()
-            levels[-1][name] = Raw(_ENCODER.encode(inner))
-        return _with_payload(event, _ENCODER.encode(levels[0]))
+        members = _MEMBERS.decode(payload)
+        changed = _hide_in(self._operation, members)
+        for name in _HOLD_USAGE & members.keys():
+            inner = _MEMBERS.decode(members[name]) if _is_told(members[name]) else {}
+            if _hide_in(self._operation, inner):
+                members[name] = Raw(_ENCODER.encode(inner))
+                changed = True
+        return _with_payload(event, _ENCODER.encode(members)) if changed else None
 
 
 # Functions and not bound methods, which would tie the observer to itself.
@@ -524,6 +538,16 @@ def _with_payload(event: bytes, payload: bytes) -> bytes:
     return b"\n".join((*others, b"data: " + payload, b"", b""))
 
 
+def _hide_in(operation: Operation, members: dict[str, Raw]) -> bool:
+    """Whether `usage` told reuse; it tells none then."""
+    told = members.get("usage")
+    shown = None if told is None else hide_reuse(operation, told)
+    if shown is None:
+        return False
+    members["usage"] = Raw(shown)
+    return True
+
+
 def _is_told(member: Raw | UnsetType) -> bool:
     return isinstance(member, Raw) and bytes(memoryview(member)[:4]) != b"null"
 
@@ -545,6 +569,22 @@ def _token(choice: _Choice) -> TokenKind | None:
         if call.function is not None and (call.function.name or call.function.arguments):
             return "tool_call"
     return None
+
+
+def _item_token(item: _Item | None) -> TokenKind | None:
+    """The kind of token that an output item of /v1/responses begins with."""
+    return "tool_call" if item is not None and item.name and item.type.endswith("_call") else None
+
+
+def _block_token(block: _Block | None) -> TokenKind | None:
+    """The same of a content block of /v1/messages."""
+    if block is None:
+        return None
+    if block.text:
+        return "content"
+    if block.thinking:
+        return "reasoning"
+    return "tool_call" if block.name and block.type.endswith("tool_use") else None
 
 
 def _messages_token(delta: _MessagesDelta | None) -> TokenKind | None:

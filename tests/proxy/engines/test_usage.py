@@ -138,6 +138,28 @@ def test_reuse_is_hidden_from_who_may_not_see_it(operation: Operation, usage: An
     assert read_usage(operation, body) is not None
 
 
+@pytest.mark.parametrize("operation", SALTED)
+@pytest.mark.parametrize(
+    "usage",
+    [
+        {"prompt_tokens_details": {"cached_tokens": 640}},
+        {"completion_tokens": 4, "input_tokens_details": {"cached_tokens": 640}},
+        {"output_tokens": 4, "cache_read_input_tokens": 640},
+        {"cache_creation_input_tokens": 640},
+        {"cache_creation": {"ephemeral_5m_input_tokens": 640}},
+    ],
+)
+def test_reuse_is_hidden_where_the_usage_tells_nothing_else(operation: Operation, usage: Any) -> None:
+    body = answer(usage=usage)
+    assert b"640" not in read_answer(ENDPOINT[operation], body, show_reuse=False).body
+    assert read_answer(ENDPOINT[operation], body, show_reuse=True).body is body
+
+
+def test_an_input_that_tells_the_reuse_by_what_it_leaves_out_is_hidden_where_the_whole_cannot_be_counted() -> None:
+    told = hide_reuse(Operation.MESSAGES, b'{"input_tokens":16,"cache_read_input_tokens":"640","output_tokens":4}')
+    assert told == b'{"output_tokens":4}'
+
+
 def test_hiding_what_is_not_told_changes_nothing() -> None:
     assert hide_reuse(Operation.CHAT, b'{"prompt_tokens": 1, "prompt_tokens_details": null}') is None
     assert hide_reuse(Operation.CHAT, b"null") is None

@@ -12,6 +12,7 @@ import pytest
 from config.settings import Timeouts
 from proxy.engines.profile import Operation
 from proxy.relay.keep_alive import COMMENT, no_event
+from proxy.relay.sse import MAX_EVENT_BYTES
 from tests.parts.gate_bed import GateBed, chat
 from tests.parts.gone_client import GoneClient
 from tests.parts.raw_engine import (
@@ -116,12 +117,14 @@ async def test_an_answer_that_is_no_stream_has_nothing_in_it(redis: RedisServer,
 async def test_nothing_comes_into_an_event_that_is_on_its_way(
     timeouts: Timeouts, redis: RedisServer, tmp_path: Path
 ) -> None:
+    """One too long to wait for its end."""
+    event = b": " + b"x" * MAX_EVENT_BYTES + TOKEN
     engine = RawEngine(
-        (Send(STREAM_HEAD), Send(chunk(TOKEN[:30])), Sleep(0.5), Send(chunk(TOKEN[30:] + DONE)), Send(LAST_CHUNK))
+        (Send(STREAM_HEAD), Send(chunk(event[:-9])), Sleep(0.5), Send(chunk(event[-9:] + DONE)), Send(LAST_CHUNK))
     )
 
     async def use(bed: GateBed) -> None:
-        assert (await bed.post(document=chat(**PLAIN)))[2] == TOKEN + DONE
+        assert (await bed.post(document=chat(**PLAIN)))[2].endswith(event + DONE)
 
     await on(redis, tmp_path, engine, use, timeouts)
 
@@ -129,7 +132,7 @@ async def test_nothing_comes_into_an_event_that_is_on_its_way(
 async def test_an_event_that_waits_at_the_gate_for_its_end_comes_whole_behind_a_comment(
     redis: RedisServer, tmp_path: Path
 ) -> None:
-    """Nobody asked for usage, so nothing of an event leaves before its end: between two events is before it."""
+    """Nothing of an event leaves before its end: between two events is before it."""
     engine = RawEngine(
         (Send(STREAM_HEAD), Send(chunk(TOKEN[:30])), Sleep(0.5), Send(chunk(TOKEN[30:] + DONE)), Send(LAST_CHUNK))
     )

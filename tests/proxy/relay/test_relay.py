@@ -10,8 +10,9 @@ from typing import Literal
 
 import pytest
 
-from config.settings import Timeouts
-from tests.parts.gate_bed import GateBed, chat
+from config.settings import Isolation, IsolationKey, Timeouts
+from proxy.relay.sse import MAX_EVENT_BYTES
+from tests.parts.gate_bed import KEY, GateBed, chat, gate_bed
 from tests.parts.gone_client import GoneClient, post
 from tests.parts.raw_engine import (
     LAST_CHUNK,
@@ -56,6 +57,28 @@ async def test_the_bytes_of_a_stream_reach_the_client_unchanged(
         assert headers["Content-Type"].startswith("text/event-stream")
 
     await on(redis, tmp_path, RawEngine(stream(*events)), use)
+
+
+async def test_a_stream_ends_as_failed_at_an_event_too_long_to_hide_the_reuse_in_it(
+    redis: RedisServer, tmp_path: Path
+) -> None:
+    """What came before it is given, and the engine is left at once."""
+    engine = RawEngine((Send(STREAM_HEAD), Send(chunk(TOKEN + b"data: " + b"x" * MAX_EVENT_BYTES)), WaitForPeer()))
+    hiding = Isolation(show_reuse=False, keys=(IsolationKey(id="k1", secret=KEY),))
+    async with (
+        engine,
+        gate_bed(redis.settings(), [engine.url], tmp_path, proof="off", models=("tiny",), isolation=hiding) as bed,
+        GoneClient.to(bed.url) as client,
+    ):
+        await ask(bed, client, streaming=True)
+        got = await client.read_to_end()
+        record = await outcome(bed)
+    assert TOKEN in got
+    assert b"xxx" not in got
+    assert b'data: {"error":{"message":' in got
+    assert b"[DONE]" not in got
+    assert not got.endswith(LAST_CHUNK)
+    assert (record["outcome"], record["error_type"]) == ("truncated", "event_too_long")
 
 
 async def test_an_event_reaches_the_client_before_the_engine_sends_the_next_one(

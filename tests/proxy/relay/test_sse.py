@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import time
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from proxy.engines.profile import Operation
 from proxy.engines.usage import Usage
 from proxy.isolation.salt import SaltKey, salt_for
 from proxy.isolation.unit import ProjectUnit
-from proxy.relay.sse import MAX_EVENT_BYTES, MAX_LAST_EVENT_BYTES, Observer
+from proxy.relay.sse import MAX_EVENT_BYTES, Observer
 
 SALT = salt_for(ProjectUnit("acme", "apollo"), epoch=0, key=SaltKey("k1", b"0123456789abcdef0123456789abcdef"))
 DONE = b"data: [DONE]\n\n"
@@ -93,11 +95,12 @@ def cut(stream: bytes, size: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("operation", STREAMS)
-def test_bytes_leave_at_once_and_unchanged_where_nothing_is_hidden(operation: Operation) -> None:
+def test_events_leave_unchanged_as_soon_as_they_are_whole(operation: Operation) -> None:
     seen = observer(operation)
     for event in STREAMS[operation]:
-        for piece in (event[:9], event[9:]):
-            assert seen.feed(piece) == piece
+        assert seen.feed(event[:9]) == b""
+        assert seen.at_border
+        assert seen.feed(event[9:]) == event
     assert seen.finish() == b""
     assert seen.complete
     assert not seen.failed
@@ -148,6 +151,12 @@ def test_a_messages_stream_that_has_only_begun_has_an_unknown_output() -> None:
         (Operation.RESPONSES, RESPONSES[0]),
         (Operation.RESPONSES, named("response.output_text.delta", delta="")),
         (Operation.RESPONSES, named("response.output_text.done", text="a")),
+        (Operation.RESPONSES, named("response.output_item.added", item={"type": "function_call", "name": ""})),
+        (Operation.RESPONSES, named("response.output_item.added", item={"type": "message", "content": []})),
+        (Operation.RESPONSES, named("response.output_item.added", item={"type": "reasoning", "id": "r"})),
+        (Operation.RESPONSES, named("response.output_item.done", item={"type": "function_call", "name": "f"})),
+        (Operation.MESSAGES, named("content_block_start", content_block={"type": "tool_use", "name": ""})),
+        (Operation.MESSAGES, named("content_block_start", content_block={"type": "thinking", "thinking": ""})),
         (Operation.MESSAGES, MESSAGES[0]),
         (Operation.MESSAGES, MESSAGES[1]),
         (Operation.MESSAGES, named("content_block_delta", delta={"type": "signature_delta", "signature": "s"})),
@@ -177,6 +186,23 @@ def test_an_event_that_bears_no_token_is_not_the_first(operation: Operation, eve
         (Operation.RESPONSES, named("response.reasoning_text.delta", delta="a"), "reasoning"),
         (Operation.RESPONSES, named("response.refusal.delta", delta="a"), "refusal"),
         (Operation.RESPONSES, named("response.function_call_arguments.delta", delta="{"), "tool_call"),
+        (
+            Operation.RESPONSES,
+            named("response.output_item.added", item={"type": "function_call", "name": "f", "arguments": ""}),
+            "tool_call",
+        ),
+        (Operation.RESPONSES, named("response.output_item.added", item={"type": "mcp_call", "name": "f"}), "tool_call"),
+        (
+            Operation.MESSAGES,
+            named("content_block_start", content_block={"type": "tool_use", "id": "t", "name": "f", "input": {}}),
+            "tool_call",
+        ),
+        (Operation.MESSAGES, named("content_block_start", content_block={"type": "text", "text": "a"}), "content"),
+        (
+            Operation.MESSAGES,
+            named("content_block_start", content_block={"type": "thinking", "thinking": "a"}),
+            "reasoning",
+        ),
         (
             Operation.MESSAGES,
             named("content_block_delta", delta={"type": "thinking_delta", "thinking": "a"}),
@@ -311,6 +337,16 @@ def test_the_usage_event_that_nobody_asked_for_is_withheld() -> None:
     assert seen.usage == Usage(prompt=10, reused=8, output=2)
 
 
+@pytest.mark.parametrize("choices", [{}, {"choices": None}, {"choices": []}])
+@pytest.mark.parametrize("operation", [Operation.CHAT, Operation.COMPLETIONS])
+def test_usage_alone_is_withheld_however_its_lack_of_choices_is_told(operation: Operation, choices: Any) -> None:
+    event = data({"id": "chatcmpl-1", **choices, "usage": OPENAI_USAGE})
+    seen = observer(operation, hide_usage=True)
+    assert seen.feed(event) == b""
+    assert seen.usage == Usage(prompt=10, reused=8, output=2)
+    assert observer(operation).feed(event) == event
+
+
 def test_a_usage_event_that_was_asked_for_passes() -> None:
     assert fed(observer(), *CHAT) == b"".join(CHAT)
 
@@ -321,11 +357,22 @@ def test_a_usage_event_that_was_asked_for_passes() -> None:
         chunk({"content": "a"}, usage=OPENAI_USAGE),
         data({"choices": [], "usage": None}),
         data({"choices": []}),
-        data({"usage": OPENAI_USAGE}),
+        data({"id": "chatcmpl-1"}),
     ],
 )
 def test_only_an_event_of_usage_alone_is_withheld(event: bytes) -> None:
     assert observer(hide_usage=True).feed(event) == event
+
+
+@pytest.mark.parametrize("operation", STREAMS)
+@pytest.mark.parametrize("show_reuse", [True, False])
+def test_of_an_event_within_which_the_engine_dies_nothing_was_given(operation: Operation, show_reuse: bool) -> None:
+    for event in STREAMS[operation]:
+        for end in range(1, len(event) - 2):
+            seen = observer(operation, show_reuse=show_reuse)
+            assert fed(seen, b": ping\n\n", event[:end]) == b": ping\n\n"
+            assert seen.at_border
+            assert not seen.complete
 
 
 def test_while_hiding_only_whole_events_leave() -> None:
@@ -430,6 +477,77 @@ def test_an_event_that_tells_reuse_is_rewritten_where_it_may_not(
     assert seen.usage.reused == 8
 
 
+@pytest.mark.parametrize(
+    ("start", "last", "usage"),
+    [
+        ({"input_tokens": 2, "cache_read_input_tokens": 8}, {"output_tokens": 4}, Usage(10, 8, 4)),
+        ({"input_tokens": 2}, {"output_tokens": 4, "cache_read_input_tokens": 8}, Usage(10, 8, 4)),
+        ({"input_tokens": 2, "cache_read_input_tokens": 5}, {"cache_read_input_tokens": 8}, Usage(10, 8, None)),
+        (
+            {"input_tokens": 2, "cache_creation_input_tokens": 3, "cache_read_input_tokens": 5},
+            {"input_tokens": None, "cache_read_input_tokens": None, "output_tokens": 4},
+            Usage(10, 5, 4, 3),
+        ),
+        ({"input_tokens": 2}, {"input_tokens": 3, "output_tokens": 4}, Usage(3, None, 4)),
+        ({"output_tokens": 0}, {"input_tokens": 3, "output_tokens": 4}, Usage(3, None, 4)),
+        ({"output_tokens": 0}, {"output_tokens": 4}, None),
+    ],
+)
+def test_the_usage_that_a_message_began_with_is_completed_by_its_last(start: Any, last: Any, usage: Any) -> None:
+    for show_reuse in (True, False):
+        seen = observer(Operation.MESSAGES, show_reuse=show_reuse)
+        given = seen.feed(named("message_start", message={"id": "m", "usage": {"output_tokens": 0, **start}}))
+        given += seen.feed(named("message_delta", delta={"stop_reason": "end_turn"}, usage=last))
+        assert seen.usage == usage
+        assert show_reuse or re.search(rb'cache\w+": ?[1-9]', given) is None
+
+
+def test_what_a_later_usage_of_a_message_leaves_out_is_as_the_one_before_told() -> None:
+    seen = observer(Operation.MESSAGES)
+    seen.feed(named("message_start", message={"usage": {"input_tokens": 2, "cache_read_input_tokens": 8}}))
+    seen.feed(named("message_delta", usage={"output_tokens": 4}))
+    seen.feed(named("message_delta", usage={"cache_creation_input_tokens": 3}))
+    assert seen.usage == Usage(prompt=13, reused=8, output=4, cache_written=3)
+
+
+def test_a_message_that_has_only_begun_tells_what_it_put_into_the_cache() -> None:
+    seen = observer(Operation.MESSAGES)
+    seen.feed(named("message_start", message={"usage": {"input_tokens": 2, "cache_creation_input_tokens": 8}}))
+    assert seen.usage == Usage(prompt=10, reused=None, output=None, cache_written=8)
+
+
+@pytest.mark.parametrize(
+    ("operation", "event"),
+    [
+        (Operation.CHAT, data({"choices": [], "usage": {"prompt_tokens_details": {"cached_tokens": 640}}})),
+        (Operation.COMPLETIONS, data({"usage": {"prompt_tokens": "x", "prompt_tokens_details": 640}})),
+        (Operation.CHAT, data({"usage": {"prompt_tokens": 1, "cache_read_input_tokens": 640}})),
+        (Operation.RESPONSES, named("response.in_progress", response={"usage": {"input_tokens_details": 640}})),
+        (Operation.RESPONSES, named("response.completed", usage={"input_tokens_details": {"cached_tokens": 640}})),
+        (Operation.RESPONSES, named("x", delta="a", response={"usage": {"input_tokens_details": {"a": 640}}})),
+        (Operation.MESSAGES, named("message_delta", usage={"output_tokens": 4, "cache_read_input_tokens": 640})),
+        (Operation.MESSAGES, named("message_delta", usage={"cache_creation_input_tokens": 640})),
+        (Operation.MESSAGES, named("message_delta", usage={"cache_creation": {"ephemeral_5m_input_tokens": 640}})),
+        (Operation.MESSAGES, named("message_start", message={"usage": {"cache_read_input_tokens": 640}})),
+        (Operation.MESSAGES, named("message_stop", usage={"cache_read_input_tokens": 640})),
+        (Operation.MESSAGES, named("ping", message={"usage": {"cache_read_input_tokens": 640}}, usage=None)),
+        (
+            Operation.MESSAGES,
+            named(
+                "message_start",
+                message={"usage": {"cache_read_input_tokens": 640}},
+                usage={"input_tokens": 640, "cache_read_input_tokens": "x"},
+            ),
+        ),
+    ],
+)
+def test_reuse_is_hidden_wherever_it_is_told_though_the_rest_is_missing(operation: Operation, event: bytes) -> None:
+    given = observer(operation, show_reuse=False).feed(event)
+    assert b"640" not in given
+    assert given.startswith(event[:10])
+    assert observer(operation).feed(event) == event
+
+
 @pytest.mark.parametrize("operation", STREAMS)
 def test_no_other_event_is_touched_while_hiding_reuse(operation: Operation) -> None:
     seen = observer(operation, show_reuse=False)
@@ -458,23 +576,26 @@ def test_a_last_event_without_its_blank_line_still_counts() -> None:
 @pytest.mark.parametrize("hide_usage", [False, True])
 @pytest.mark.parametrize("size", [1000, 65536])
 def test_a_line_of_any_length_is_relayed_and_given_up_until_the_next_event(hide_usage: bool, size: int) -> None:
-    long = chunk({"content": "x\\n" * (2**20)})
+    long = chunk({"content": "x\\n" * (2**20 + 2**15)})
+    assert len(long) > MAX_EVENT_BYTES + size
     stream = long + b"".join(event for event in CHAT if event is not USAGE_ONLY)
     seen = observer(hide_usage=hide_usage)
     assert fed(seen, *(stream[at : at + size] for at in range(0, len(stream), size))) == stream
     assert seen.unobserved
     assert seen.complete
-    assert seen.token_events == 2
+    assert seen.token_events == 3
 
 
-def test_what_waits_is_bounded() -> None:
-    seen = observer(hide_usage=True)
+@pytest.mark.parametrize("hide_usage", [False, True])
+def test_what_waits_is_bounded(hide_usage: bool) -> None:
+    seen = observer(hide_usage=hide_usage)
     begun = b"data: " + b"x" * MAX_EVENT_BYTES
     assert seen.feed(begun[:MAX_EVENT_BYTES]) == b""
     assert seen.feed(begun[MAX_EVENT_BYTES:]) == begun
     assert not seen.at_border
+    assert (seen.events, seen.token_events, seen.first_token, seen.visible) == (1, 1, "content", True)
     for _ in range(64):
-        assert seen.feed(b"x" * MAX_EVENT_BYTES) == b"x" * MAX_EVENT_BYTES
+        assert seen.feed(b"x" * 65_536) == b"x" * 65_536
     assert len(seen._tail) < 8
     assert seen.feed(b"\n\n") == b"\n\n"
     assert seen.at_border
@@ -486,7 +607,7 @@ def last_response(length: int, kind: str = "response.completed") -> bytes:
 
 @pytest.mark.parametrize("show_reuse", [True, False])
 def test_the_last_event_of_a_response_is_read_though_it_repeats_the_answer(show_reuse: bool) -> None:
-    event = last_response(MAX_EVENT_BYTES * 2)
+    event = last_response(2**17)
     seen = observer(Operation.RESPONSES, show_reuse=show_reuse)
     given = fed(seen, *(event[at : at + 5000] for at in range(0, len(event), 5000)))
     assert seen.usage == Usage(prompt=10, reused=8, output=2)
@@ -497,7 +618,7 @@ def test_the_last_event_of_a_response_is_read_though_it_repeats_the_answer(show_
 
 
 def test_a_last_event_that_is_too_long_is_known_by_its_name() -> None:
-    event = last_response(MAX_LAST_EVENT_BYTES)
+    event = last_response(MAX_EVENT_BYTES)
     seen = observer(Operation.RESPONSES)
     assert fed(seen, event[:-1]) == event[:-1]
     assert not seen.complete
@@ -506,14 +627,84 @@ def test_a_last_event_that_is_too_long_is_known_by_its_name() -> None:
     assert seen.complete
     assert seen.unobserved
     assert seen.usage is None
+    assert seen.first_token is None
 
 
-def test_reuse_does_not_pass_in_an_event_that_is_too_long_to_rewrite() -> None:
-    event = last_response(MAX_LAST_EVENT_BYTES)
-    seen = observer(Operation.RESPONSES, show_reuse=False)
-    given = fed(seen, RESPONSES[0], event[:-9], event[-9:])
-    assert given == RESPONSES[0]
-    assert not seen.complete
+TOO_LONG = "x" * MAX_EVENT_BYTES
+
+
+@pytest.mark.parametrize("size", [1000, MAX_EVENT_BYTES + 100])
+@pytest.mark.parametrize(
+    ("operation", "event"),
+    [
+        (Operation.CHAT, chunk({"content": TOO_LONG}, usage=OPENAI_USAGE)),
+        (Operation.COMPLETIONS, data({"choices": [{"text": TOO_LONG}], "usage": OPENAI_USAGE})),
+        (Operation.RESPONSES, last_response(MAX_EVENT_BYTES)),
+        (Operation.RESPONSES, last_response(MAX_EVENT_BYTES, "response.created")),
+        (Operation.MESSAGES, named("message_delta", x=TOO_LONG, usage={"cache_read_input_tokens": 8})),
+    ],
+)
+def test_from_an_event_on_that_is_too_long_to_hide_the_reuse_in_it_nothing_is_given(
+    operation: Operation, event: bytes, size: int
+) -> None:
+    seen = observer(operation, show_reuse=False)
+    begun, stop = b": begun\n\n", STREAMS.get(operation, CHAT)[-1]
+    pieces = [*cut(event[:-1], size), event[-1:]]
+    assert seen.feed(begun + pieces[0]) + fed(seen, *pieces[1:], stop) == begun
+    assert (seen.withheld, seen.salt_seen, seen.unobserved, seen.complete) == (True, False, True, False)
+
+
+def test_whole_events_before_one_that_is_too_long_to_hide_the_reuse_in_it_are_given() -> None:
+    seen = observer(show_reuse=False)
+    assert seen.feed(CHAT[1] + chunk({"content": TOO_LONG})[:-1]) == CHAT[1]
+    assert seen.feed(b"\n" + DONE) + seen.finish() == b""
+
+
+@pytest.mark.parametrize("size", [1000, 2**20])
+@pytest.mark.parametrize("operation", STREAMS)
+def test_reuse_is_hidden_in_an_event_of_hundreds_of_kilobytes(operation: Operation, size: int) -> None:
+    usage = {**OPENAI_USAGE, "input_tokens": 2, "cache_read_input_tokens": 8}
+    event = {
+        Operation.CHAT: chunk({"content": "a" * 300_000}, usage=usage),
+        Operation.RESPONSES: last_response(300_000),
+        Operation.MESSAGES: named("message_delta", x="a" * 300_000, usage=usage),
+    }[operation]
+    seen = observer(operation, show_reuse=False)
+    given = fed(seen, *cut(event, size))
+    assert len(given) > 300_000
+    assert b'"cached_tokens": 8' not in given
+    assert b"cache_read" not in given
+    assert seen.usage is not None
+    assert seen.usage.reused == 8
+    assert not seen.unobserved
+
+
+def test_a_usage_event_of_hundreds_of_kilobytes_is_withheld() -> None:
+    event = data({"id": "x" * 300_000, "choices": [], "usage": OPENAI_USAGE})
+    seen = observer(hide_usage=True)
+    assert fed(seen, *cut(event, 5000), DONE) == DONE
+    assert seen.usage is not None
+
+
+def test_a_long_event_is_put_together_without_reading_it_again_for_each_piece() -> None:
+    """2 MiB in pieces of 64 bytes take about as long in one event as in sixteen."""
+    one, sixteenth = (chunk({"content": "a" * size}).replace(b"\n", b"\r\n") for size in (2**21, 2**17))
+    seen, began = observer(), time.process_time()
+    assert fed(seen, *cut(sixteenth * 16, 64)) == sixteenth * 16
+    short = time.process_time()
+    assert fed(seen, *cut(one, 64)) == one
+    assert time.process_time() - short < 5 * (short - began)
+    assert (seen.token_events, seen.unobserved) == (17, False)
+
+
+def test_a_line_end_that_comes_late_belongs_to_a_long_event_though_the_one_before_was_withheld() -> None:
+    seen = observer(hide_usage=True)
+    seen.feed(USAGE_ONLY + b"data: " + b"x" * MAX_EVENT_BYTES)
+    assert seen.feed(b"\r\n\r") + seen.feed(b"\n" + DONE) + seen.finish() == b"\r\n\r\n" + DONE
+
+
+def test_an_event_of_4_mib_waits_for_its_end() -> None:
+    assert MAX_EVENT_BYTES == 4 * 2**20, "as definitions.md and contract.md say"
 
 
 # The salt.
@@ -565,10 +756,9 @@ def test_a_line_that_begins_as_a_salt_does_is_whole_though_whole_events_come_beh
 
 def test_the_beginning_of_a_salt_alone_is_only_a_text() -> None:
     seen = observer()
-    stream = b"data: sg1-k1-vGND"
-    assert seen.feed(stream) == b"data: "
-    assert seen.feed(b"x") == b"sg1-k1-vGNDx"
-    assert seen.feed(b"sg1-") + seen.finish() == b"sg1-"
+    event = b": sg1-k1-vGND\n\n"
+    assert seen.feed(event[:-2]) + seen.feed(event[-2:]) == event
+    assert seen.feed(DONE[:-2] + b"\ndata: sg1-") + seen.finish() == b""
     assert not seen.salt_seen
 
 

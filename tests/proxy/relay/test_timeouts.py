@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from config.settings import EngineTimeouts, ModelTimeouts, Timeouts
+from proxy.relay.sse import MAX_EVENT_BYTES
 from tests.parts.gate_bed import GateBed, chat, gate_bed
 from tests.parts.gone_client import GoneClient, post
 from tests.parts.raw_engine import (
@@ -90,7 +91,7 @@ async def test_a_head_and_a_role_are_no_beginning(redis: RedisServer, tmp_path: 
 
 @pytest.mark.parametrize("event", [TOKEN, b"data: " + b"x" * 200_000 + b"\n\n", b"data: no json\n\n"])
 async def test_events_that_go_on_are_never_late(event: bytes, redis: RedisServer, tmp_path: Path) -> None:
-    """Also those that are too long to look at, and those that nobody here understands."""
+    """Also those that nobody here understands."""
     steps = [step for _ in range(10) for step in (Send(chunk(event)), Sleep(0.1))]
     engine = RawEngine((Send(STREAM_HEAD), *steps, Send(chunk(DONE)), Send(LAST_CHUNK)))
 
@@ -98,6 +99,19 @@ async def test_events_that_go_on_are_never_late(event: bytes, redis: RedisServer
         assert (await bed.post(document=chat(stream=True)))[2] == event * 10 + DONE
 
     await on(redis, tmp_path, engine, use, Timeouts(first_byte=0.6, idle=0.6))
+
+
+@pytest.mark.parametrize("length", [100_000, MAX_EVENT_BYTES])
+async def test_a_long_event_is_a_beginning(length: int, redis: RedisServer, tmp_path: Path) -> None:
+    """Also one that is too long to look at: then the time of tokens counts, not that of long prompts."""
+    event = b'data: {"choices":[{"index":0,"delta":{"content":"' + b"x" * length + b'"}}]}\n\n'
+    engine = RawEngine((Send(STREAM_HEAD), Send(chunk(event)), Sleep(2.5), Send(chunk(DONE)), Send(LAST_CHUNK)))
+
+    async def use(bed: GateBed) -> None:
+        assert (await bed.post(document=chat(stream=True)))[2] == event + DONE
+        assert (await outcome(bed))["ttft_ms"] is not None
+
+    await on(redis, tmp_path, engine, use, Timeouts(first_byte=1))
 
 
 async def test_a_whole_answer_that_trickles_is_not_late_and_one_that_stops_is(
