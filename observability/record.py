@@ -103,6 +103,7 @@ class Record(msgspec.Struct, eq=False):
     engine: str | None = None
     engine_address: str | None = None
     engine_port: int | None = None
+    engine_status: int | None = None  # where it is another one than 200
     sent_ns: int | None = None
     first_byte_ns: int | None = None
     first_token_ns: int | None = None

@@ -97,8 +97,8 @@ def server_span(record: Record, kept: Kept) -> SpanText:
 
 
 def client_span(record: Record, wording: Wording) -> SpanText:
-    """The CLIENT span. An error only where the engine was at fault: a call that we or the client cut is none."""
-    failed = record.outcome in ENGINE_FAULTS
+    """The CLIENT span. An error where the engine was at fault, or said no: a call that we or the client cut is none."""
+    error = _call_error(record)
     operation = None if record.operation is None else genai.OPERATIONS.get(record.operation, record.operation)
     provider = wording.providers.get(record.engine or "", genai.PROVIDER)
     attributes = {
@@ -116,7 +116,7 @@ def client_span(record: Record, wording: Wording) -> SpanText:
         genai.USAGE_REASONING_OUTPUT_TOKENS: record.reasoning_tokens,
         names.SERVER_ADDRESS: record.engine_address,
         names.SERVER_PORT: record.engine_port,
-        names.ERROR_TYPE: record.error_type if failed else None,
+        names.ERROR_TYPE: error,
         **_common(record),
         names.ENGINE: record.engine,
         names.UPSTREAM_TIME_TO_FIRST_TOKEN: record.upstream_time_to_first_token_seconds,
@@ -126,7 +126,7 @@ def client_span(record: Record, wording: Wording) -> SpanText:
         names.EVENTS: record.events,
     }
     name = " ".join(word for word in (operation, record.model) if word)
-    return SpanText(name=name or provider, attributes=_known(attributes), failed=failed)
+    return SpanText(name=name or provider, attributes=_known(attributes), failed=error is not None)
 
 
 def write_spans(record: Record, kept: Kept, wording: Wording, tracer: Tracer, ids: PresetIds) -> None:
@@ -158,6 +158,13 @@ def write_spans(record: Record, kept: Kept, wording: Wording, tracer: Tracer, id
     if text.failed:
         server.set_status(Status(StatusCode.ERROR))
     server.end(end)
+
+
+def _call_error(record: Record) -> str | None:
+    """HTTP conventions: to who called, a 4xx is an error as a 5xx is, whosever fault it was."""
+    if record.outcome in ENGINE_FAULTS:
+        return record.error_type
+    return None if record.engine_status is None else str(record.engine_status)
 
 
 def _common(record: Record) -> dict[str, Attribute | None]:

@@ -339,8 +339,10 @@ def _answer_whole(whole: WholeAnswer, stamped: StampedRequest | CountRequest, an
     """Relay a collected answer, or raise the Refusal that its status means. An engine's own fault is never the
     caller's.
     """
-    if whole.status != 200 and whole.status not in _CLIENTS_FAULT:
-        raise _refusal_for_status(whole, stamped)
+    if whole.status != 200:
+        record.engine_status = whole.status
+        if whole.status not in _CLIENTS_FAULT:
+            raise _refusal_for_status(whole, stamped)
     if whole.content_type.partition(b";")[0].strip().lower() != b"application/json":
         raise EngineFailed("The engine gave no JSON answer. Send the request again.", reason="engine_content_type")
     body = whole.body

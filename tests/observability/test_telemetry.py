@@ -143,6 +143,21 @@ async def test_the_status_is_error_for_faults_and_unset_for_what_callers_do(
     assert client.attributes.get("error.type") == ("some_class" if client_status == "ERROR" else None)
 
 
+@pytest.mark.parametrize(("status", "server_status"), [(400, "UNSET"), (429, "ERROR"), (503, "ERROR")])
+async def test_to_who_called_the_engines_no_is_an_error_whosever_fault_it_was(status: int, server_status: str) -> None:
+    def one(record: Record) -> None:
+        goes_up(record)
+        record.engine_status = status
+        if status == 400:
+            record.answered(400)
+        else:
+            record.refused("engine_busy", 503, f"engine_{status}")
+
+    _, (client, server) = await exported(one)
+    assert (client.status, client.attributes["error.type"]) == ("ERROR", str(status))
+    assert server.status == server_status
+
+
 @pytest.mark.parametrize(
     ("code", "status", "expected"), [("not_a_member", 403, "UNSET"), ("salt_unavailable", 503, "ERROR")]
 )

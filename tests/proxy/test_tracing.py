@@ -175,3 +175,20 @@ def test_a_proxy_is_known_by_where_the_connection_comes_from() -> None:
     assert trusts.goes_on(caller(), "unix")
     assert not trusts.goes_on(caller(), address_of("127.0.0.1"))
     assert not Tracing().goes_on(caller(), "unix")
+
+
+@pytest.mark.slow
+async def test_an_engine_that_says_no_is_an_error_to_the_gate_that_called_it(
+    redis: RedisServer, tmp_path: Path
+) -> None:
+    statuses = ("400 Bad Request", "404 Not Found", "429 Too Many Requests", "503 Service Unavailable", "200 OK")
+    scripts = [(Send(json_answer(ANSWER, status)),) for status in statuses]
+    async with OtlpSink() as sink, RawEngine(*scripts) as engine:
+        telemetry = Telemetry(otlp_endpoint=sink.url, trace_ratio=1.0)
+        async with gate_bed(
+            redis.settings(), [engine.url], tmp_path, proof="off", models=("tiny",), telemetry=telemetry
+        ) as bed:
+            ids = [(await bed.post(document=chat()))[1]["X-Request-Id"] for _ in statuses]
+    calls = {span.attributes["saltgate.request.id"]: span for span in sink.spans if span.kind == "CLIENT"}
+    told = [(calls[one].status, calls[one].attributes.get("error.type")) for one in ids]
+    assert told == [*(("ERROR", status[:3]) for status in statuses[:-1]), ("UNSET", None)]
