@@ -80,8 +80,6 @@ def _check_head(request: Request, accepted: frozenset[str]) -> None:
         coding.strip().lower() != "identity" for coding in headers.getall("Content-Encoding")
     ):
         raise UnsupportedMediaType("Send the body without Content-Encoding.")
-    if "Upgrade" in headers:
-        raise InvalidRequest("saltgate speaks HTTP/1.1 only; leave out the Upgrade header.", param="Upgrade")
 
 
 async def _collect(request: Request, maximum_bytes: int) -> bytes:

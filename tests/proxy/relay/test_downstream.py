@@ -82,15 +82,24 @@ async def test_the_answer_to_a_head_request_has_no_body_that_the_next_one_begins
     await on(redis, tmp_path, RawEngine(GOOD), use)
 
 
-@pytest.mark.parametrize("protocol", ["websocket", "h2c"])
-async def test_another_protocol_is_refused(protocol: str, redis: RedisServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("protocol", ["websocket", "h2c", "TLS/1.0"])
+async def test_an_offer_of_another_protocol_is_passed_over_and_the_connection_ends_with_the_answer(
+    protocol: str, redis: RedisServer, tmp_path: Path
+) -> None:
+    """RFC 9110 section 7.8; Java's own client makes one with each first request."""
     engine = RawEngine(GOOD)
 
     async def use(bed: GateBed) -> None:
+        request = post(PATH, chat(), bed.headers() | {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": protocol})
         async with GoneClient.to(bed.url) as client:
-            await client.send(post(PATH, chat(), bed.headers() | {"Connection": "Upgrade", "Upgrade": protocol}))
-            assert (await client.read_answer()).status == 400
-        assert not engine.requests
+            await client.send(request[:-3])
+            await asyncio.sleep(0.05)
+            await client.send(request[-3:] + b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+            got = await client.read_to_end()
+        assert got.startswith(b"HTTP/1.1 200 ")
+        assert b"\r\nConnection: close\r\n" in got
+        assert got.count(b"HTTP/1.1 ") == 1
+        assert len(engine.requests) == 1
 
     await on(redis, tmp_path, engine, use)
 
