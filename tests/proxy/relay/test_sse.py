@@ -687,14 +687,14 @@ def test_a_usage_event_of_hundreds_of_kilobytes_is_withheld() -> None:
 
 
 def test_a_long_event_is_put_together_without_reading_it_again_for_each_piece() -> None:
-    """2 MiB in pieces of 64 bytes take about as long in one event as in sixteen."""
-    one, sixteenth = (chunk({"content": "a" * size}).replace(b"\n", b"\r\n") for size in (2**21, 2**17))
+    """4 MiB in pieces take about as long in one event as in a thousand."""
+    long, short = (chunk({"content": "a" * size}).replace(b"\n", b"\r\n") for size in (2**22 - 500, 2**12))
     seen, began = observer(), time.process_time()
-    assert fed(seen, *cut(sixteenth * 16, 64)) == sixteenth * 16
-    short = time.process_time()
-    assert fed(seen, *cut(one, 64)) == one
-    assert time.process_time() - short < 5 * (short - began)
-    assert (seen.token_events, seen.unobserved) == (17, False)
+    assert fed(seen, *cut(short * 1024, 128)) == short * 1024
+    between = time.process_time()
+    assert fed(seen, *cut(long, 128)) == long
+    assert time.process_time() - between < 5 * (between - began)
+    assert (seen.token_events, seen.unobserved) == (1025, False)
 
 
 def test_a_line_end_that_comes_late_belongs_to_a_long_event_though_the_one_before_was_withheld() -> None:
