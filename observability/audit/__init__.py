@@ -8,6 +8,7 @@
     journal       what is running now, in memory that outlives the process
     segments      one chain on disk: written in groups, synced, sealed, begun anew
     gap           what was lost, until a line has told it. Pure
+    lost          what a command could not tell before it ended
     recovery      what a process that was killed left behind
     housekeeping  what a chain says of others: witness, and what retention removed
     writer        the thread that writes, and what happens when it cannot

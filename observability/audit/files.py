@@ -3,6 +3,7 @@
     CHAIN.NNNNNN.jsonl    the segments of a chain, from 000001
     CHAIN.journal         what its process has running now, where `[audit] journal` names no other directory
     CHAIN.ended           nobody writes to it any more, and the chain of another one says how it ended where it did not
+    CHAIN.….lost          what its command could not write, see `lost`
     lock                  held by who takes files away, so that nobody reads a directory that changes under him
 
 Who writes to a chain holds an exclusive lock (flock) on its newest segment; it ends with the process, whatever ends it.
@@ -32,6 +33,12 @@ LONGEST_LINE_BYTES: Final = 1024 * 1024
 _SEGMENT: Final = re.compile(r"(?P<chain>[^.]+)\.(?P<number>[0-9]{6,9})\.jsonl")
 JOURNAL_SUFFIX: Final = ".journal"
 ENDED_SUFFIX: Final = ".ended"
+LOST_SUFFIX: Final = ".lost"
+_TIME: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z"
+LOST_NAME: Final = re.compile(
+    rf"(?P<told>(?P<chain>[^.]+)\.(?P<lost>[1-9][0-9]{{0,8}})\.(?P<first>{_TIME})\.(?P<last>{_TIME}))"
+    r"\.(?P<mac>[0-9a-f]{32})\.lost"
+)
 LOCK: Final = "lock"
 
 
@@ -86,7 +93,7 @@ def listed(directory: Path) -> Listing:
             chains.setdefault(chain, []).append(segment)
         elif f".{rest}" == ENDED_SUFFIX:
             ended.add(chain)
-        elif f".{rest}" != JOURNAL_SUFFIX:
+        elif f".{rest}" != JOURNAL_SUFFIX and LOST_NAME.fullmatch(name) is None:
             strangers.append(_text(name))
     for segments in chains.values():
         segments.sort()

@@ -22,6 +22,7 @@ from observability.audit.files import JOURNAL_SUFFIX, alone, make_directory, mar
 from observability.audit.gap import AuditGap, Gap
 from observability.audit.housekeeping import CHAIN_WITNESS, ChainWitness, outlived
 from observability.audit.journal import Journal
+from observability.audit.lost import left
 from observability.audit.recovery import GROUP_LINES, Journals, remains
 from observability.audit.segments import Chain, Damaged
 from observability.audit.subjects import Names
@@ -320,6 +321,9 @@ class House:
             found.settle()
             if found.lines:
                 _log.warning("audit.recovered", chain=found.chain, requests=found.requests)
+        for lost in left((journals.directory, chain.directory), journals.keys):
+            self._writer.say([content(lost.gap, self._wall_ns())])
+            lost.settle()
 
     def _see_others(self) -> None:
         witness = self._chain.witness

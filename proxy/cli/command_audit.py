@@ -18,8 +18,9 @@ from observability.audit.acts import Acts, NoActs, Told, Unaccountable, named, t
 from observability.audit.entries import Act, content
 from observability.audit.files import chain_name, make_directory, mark_ended
 from observability.audit.gap import Gap
+from observability.audit.lost import leave, left
 from observability.audit.segments import Chain, Origin
-from observability.audit.start import first_key
+from observability.audit.start import first_key, keys_of
 from observability.audit.subjects import Names
 
 
@@ -47,6 +48,8 @@ class CommandAudit:
         self._names = Names(key, settings.audit.subjects)
         self._refuses = settings.audit.on_failure == "refuse"
         self._directory = directory
+        self._places = (settings.audit.journal or directory, directory)
+        self._journal_keys = tuple(one.journals for one in keys_of(settings.audit).values())
         origin = Origin(
             role="command",
             host=socket.gethostname(),
@@ -62,10 +65,13 @@ class CommandAudit:
         return told_twice(named(act, self._names), secrets.token_hex(6), self._before, self._after)
 
     def close(self) -> None:
-        if not self._chain.head.seq and not self._gap.is_open:
+        if self._gap.is_open:
+            self._tell_gap()
+        if not self._chain.head.seq:
             return
+        with suppress(OSError):
+            self._tell_left()
         with suppress(OSError):  # whoever opens an audit here next says how it ended
-            self._write()
             self._chain.close()
             mark_ended(self._directory, self._chain.name)
 
@@ -87,16 +93,32 @@ class CommandAudit:
         except OSError as error:
             why = f"the audit in {self._directory} cannot be written ({error.strerror or error})"
             if self._gap.is_open:
-                _warn(f"{why}: this ended as {act.state}, and the audit says nothing of it: keep this message")
+                _warn(f"{why}: this ended as {act.state}, and the audit says nothing of it")
             else:
                 _warn(f"{why}: it says that this was begun, and not that it ended as {act.state}")
+            self._gap.add()
+            self._why = why
+
+    def _tell_gap(self) -> None:
+        """In this chain, or where the next one finds it."""
+        try:
+            self._write()
+        except OSError:
+            gap = self._gap.line(self._why)
+            if gap is None or not leave(self._places, self._journal_keys[0], self._chain.name, gap):
+                _warn("nothing that is written later will tell of this gap: keep these messages")
+
+    def _tell_left(self) -> None:
+        """What commands before this one lost. Raises OSError."""
+        for lost in left(self._places, self._journal_keys):
+            self._chain.append([content(lost.gap, time.time_ns())])
+            lost.settle()
 
     def _write(self, *told: Act) -> None:
         """Behind what was lost before. Raises OSError."""
         now, gap = time.time_ns(), self._gap.line(self._why)
         lines = [*told] if gap is None else [gap, *told]
-        if lines:
-            self._chain.append([content(line, now) for line in lines])
+        self._chain.append([content(line, now) for line in lines])
         if gap is not None:
             self._gap.told(gap)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import getpass
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,8 @@ from observability.audit.subjects import pseudonym
 from observability.audit.verifying import verify
 from proxy.cli import audit
 from proxy.cli.command_audit import command_audit
-from tests.observability.audit.writing import written
+from tests.observability.audit.writing import audit as running
+from tests.observability.audit.writing import until, written
 from tests.proxy.cli.place import ISSUER, Place
 
 SECRET = b"fedcba9876543210fedcba9876543210"
@@ -130,9 +132,10 @@ def test_a_policy_to_go_on_does_it_and_says_so(audited: Place) -> None:
     away.write_text("in the way")
     answer = audited.directory("grant", "acme/apollo", "user:bob")
     assert answer.code == 0
-    first, last_words = (line for line in answer.err.splitlines() if "warning" in line)
+    first, last_words, gone = (line for line in answer.err.splitlines() if "warning" in line)
     assert first.endswith(": this is done, and the audit does not say that it was begun")
-    assert last_words.endswith(": this ended as done, and the audit says nothing of it: keep this message")
+    assert last_words.endswith(": this ended as done, and the audit says nothing of it")
+    assert gone.endswith("nothing that is written later will tell of this gap: keep these messages")
     assert "user:bob" in audited.directory("export").out
 
 
@@ -155,3 +158,59 @@ async def test_what_a_command_could_not_write_it_tells_as_soon_as_it_can(
     assert "Not a directory" in gap["why"] or "File exists" in gap["why"]
     assert verify(away, {"a1": KEY}).faults == ()
     assert "does not say that it was begun" in capsys.readouterr().err
+
+
+def lost_lines(place: Place) -> list[dict[str, Any]]:
+    return [line for line in written(place.folder / "audit") if line["event"] == "audit.gap"]
+
+
+def with_a_gap(place: Place) -> Path:
+    """A command has gone on without its audit; its directory is back. What it left, in the journals' directory."""
+    place.configure()
+    (place.folder / "journals").mkdir()
+    with_audit(place, 'on_failure = "continue"\njournal = "journals"\n')
+    away, kept = place.folder / "audit", place.folder / "kept"
+    away.rename(kept)
+    away.write_text("in the way")
+    answer = place.directory("grant", "acme/apollo", "user:bob")
+    assert (answer.code, "nothing that is written later" in answer.err) == (0, False)
+    away.unlink()
+    kept.rename(away)
+    (left,) = (place.folder / "journals").iterdir()
+    return left
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_what_a_command_lost_is_told_by_the_next_one(audited: Place, beside: bool) -> None:
+    left = with_a_gap(audited)
+    if beside:
+        left = left.rename(audited.folder / "audit" / left.name)
+        assert verify(left.parent, {"a1": KEY}).notes == ()
+    assert audited.directory("block", "user:bob").code == 0
+    (gap,) = lost_lines(audited)
+    assert gap["lost"] == 2
+    assert left.name.partition(".")[0] in gap["why"]
+    assert not left.exists()
+    assert audited.directory("unblock", "user:bob").code == 0
+    assert len(lost_lines(audited)) == 1
+    assert verify(audited.folder / "audit", {"a1": KEY}).faults == ()
+
+
+def test_what_a_command_lost_is_told_by_a_worker(audited: Place) -> None:
+    left = with_a_gap(audited)
+    left.rename(audited.folder / "audit" / left.name)
+    with running(audited.folder / "audit", key=KEY):
+        until(lambda: bool(lost_lines(audited)))
+    assert [line["lost"] for line in lost_lines(audited)] == [2]
+    assert list((audited.folder / "audit").glob("*.lost")) == []
+    assert verify(audited.folder / "audit", {"a1": KEY}).faults == ()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [(".2.", ".9."), (".lost", "0.lost"), (".2.", ".02."), ("-command-", "-worker-")]
+)
+def test_a_gap_that_nobody_with_the_key_has_left_is_not_told(audited: Place, old: str, new: str) -> None:
+    left = with_a_gap(audited)
+    left.rename(left.with_name(left.name.replace(old, new)))
+    assert audited.directory("block", "user:bob").code == 0
+    assert lost_lines(audited) == []
