@@ -1,7 +1,7 @@
 // The whole gate: what it did in the window, and which scopes want looking at.
 import { el, keyed, text } from "./draw.js";
 import { chosenWindow, notice, showAlarms, showFoot } from "./frame.js";
-import { rung } from "./judge.js";
+import { border, rung } from "./judge.js";
 import { count, moment } from "./numbers.js";
 import { scopeTable } from "./scopes.js";
 import { strip } from "./tiles.js";
@@ -40,6 +40,7 @@ const verdict = ({ gate, alarms, engines, now }, watched) => {
   if (!gate.ready) return ["bad", say("verdict.not_ready", { parts: gate.waits_for.join(", ") })];
   if (down) return ["bad", sayCount("verdict.down", down, { count: count(down) })];
   if (watched) return ["watch", sayCount("verdict.watched", watched, { count: count(watched) })];
+  if (border(alarms, now, engines) === "unproven") return ["watch", say("verdict.unproven")];
   return ["good", say("verdict.calm")];
 };
 

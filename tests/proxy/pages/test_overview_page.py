@@ -206,11 +206,16 @@ async def test_an_alarm_of_days_ago_is_told_of_quietly(chromium: Chromium, desk:
 async def test_an_engine_that_is_not_proven_shows_at_the_border(chromium: Chromium, desk: Desk) -> None:
     def failed(data: Json) -> Json:
         data["engines"][1]["proofs"]["chat"] = "failed"
+        for workspace in data["workspaces"]:
+            for project in workspace["projects"]:
+                project |= {"requests": 9, "outcomes": {"ok": 9}}
+                project["points"] |= {"requests": [0] * 60}
         return data
 
     desk.change = failed
     somebody = await look(chromium, desk)
     assert await somebody.see(".tile-border .tile-value") == "Not proven"
+    assert await somebody.see(".lead") == "Of some engine it is not proven that it keeps scopes apart."
 
 
 @pytest.mark.parametrize(
