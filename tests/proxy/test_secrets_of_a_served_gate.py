@@ -149,7 +149,8 @@ class Everybody:
             ("messages", said | {"system": content("system"), "stream": True}, 200),
             (chat, {"messages": [{"role": "user", "content": seen}]}, 400),
             (chat, said | {"model": "quoting"}, 400),
-            (chat, said | {"model": content("model")}, 403),
+            # What has the form of a model's name is told, and whoever asked in vain is to be told of with it.
+            (chat, said | {"model": f"{content('model')}, as people write"}, 403),
             (chat, said | {"response_format": {"type": content("format")}}, None),
         ):
             token = self.told.credentials.known("access token", self.served.mint.token(groups=()))
